@@ -89,6 +89,15 @@ void BindRuntime(py::module_& m) {
       .def_property_readonly(
           "outputs",
           [](const Executable& self) { return ToTuples(self.outputs()); })
+      .def_property_readonly(
+          "donations",
+          [](const Executable& self) {
+            py::list donations;
+            for (const Executable::Donation& each : self.Donations()) {
+              donations.append(py::make_tuple(each.input, each.output));
+            }
+            return donations;
+          })
       .def_property_readonly("temp_bytes", &Executable::temp_bytes)
       .def_property_readonly("num_graphs", &Executable::NumGraphs)
       .def_property_readonly(

@@ -6,7 +6,7 @@
 #include "hlo/indexing.h"
 #include "support/hooks.h"
 #include "support/status.h"
-#include "workarounds/parameter_removal.h"
+#include "workarounds/workarounds.h"
 #include "xla/hlo/pass/hlo_pass_pipeline.h"
 #include "xla/layout_util.h"
 
@@ -65,7 +65,7 @@ void AddFusedLayouts(HloModule* module) {
 }  // namespace
 
 absl::Status InstallRunHooks() {
-  HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
+  HLOENV_RETURN_IF_ERROR(InstallWorkarounds());
   static auto* group = new HookGroup({
       {"_ZN3xla16HloPassInterface3RunEPNS_9HloModuleERKN4absl12lts_"
        "20250814" HLOENV_THREADS

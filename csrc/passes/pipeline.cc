@@ -6,7 +6,7 @@
 #include "hlo/read.h"
 #include "support/quiet.h"
 #include "support/status.h"
-#include "workarounds/parameter_removal.h"
+#include "workarounds/workarounds.h"
 
 namespace hloenv {
 
@@ -241,7 +241,7 @@ absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
 absl::StatusOr<std::pair<Module, PipelineResult>> RunPassesOnClone(
     const PipelineSpec& spec, const Module& module) {
   QuietScope scope;
-  HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
+  HLOENV_RETURN_IF_ERROR(InstallWorkarounds());
   HLOENV_RETURN_IF_ERROR(CheckRunnable(spec));
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   std::unique_ptr<xla::HloModule> clone = module.CloneHlo();

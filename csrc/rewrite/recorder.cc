@@ -5,7 +5,7 @@
 
 #include "support/hooks.h"
 #include "support/status.h"
-#include "workarounds/parameter_removal.h"
+#include "workarounds/workarounds.h"
 
 namespace hloenv {
 namespace {
@@ -260,7 +260,7 @@ HookGroup& RecorderHooks() {
 }  // namespace
 
 absl::Status InstallRecorderHooks() {
-  HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
+  HLOENV_RETURN_IF_ERROR(InstallWorkarounds());
   return RecorderHooks().Install();
 }
 

@@ -185,6 +185,15 @@ int64_t Executable::NumGraphs() const {
   return hloenv::NumGraphs(state_->cpu->thunks());
 }
 
+std::vector<Executable::Donation> Executable::Donations() const {
+  std::vector<Donation> donations;
+  for (size_t i = 0; i < input_places_.size(); ++i) {
+    if (input_places_[i].output < 0 || inputs_[i].is_token) continue;
+    donations.push_back({i, static_cast<size_t>(input_places_[i].output)});
+  }
+  return donations;
+}
+
 std::vector<Executable::Step> Executable::Steps() const {
   std::vector<Step> steps;
   const std::function<void(const xla::cpu::ThunkSequence&)> add =
@@ -423,7 +432,10 @@ void Executable::SetInputs(absl::Span<const void* const> inputs,
     if (place.allocation < 0 || inputs_[i].is_token) continue;
     const size_t bytes = StoredBytes(inputs_[i]);
     if (place.output >= 0) {
-      std::memcpy(outputs[place.output], inputs[i], bytes);
+      // The same memory if the caller gives the input away.
+      if (outputs[place.output] != inputs[i]) {
+        std::memcpy(outputs[place.output], inputs[i], bytes);
+      }
       continue;
     }
     const bool is_packed = inputs_[i].packed_bits != 0;

@@ -74,12 +74,19 @@ class Executable {
 
   const std::vector<BufferSpec>& inputs() const { return inputs_; }
   const std::vector<BufferSpec>& outputs() const { return outputs_; }
+  // The inputs whose memory an output may take over, with that output.
+  struct Donation {
+    size_t input;
+    size_t output;
+  };
+  std::vector<Donation> Donations() const;
   int64_t temp_bytes() const { return static_cast<int64_t>(scratch_bytes_); }
 
   // Runs the module once. `inputs` and `outputs` hold one pointer for each
   // spec, null for tokens. An input of `buffer_bytes` bytes is not written, and
   // is copied unless it has kBufferAlignment. Outputs are memory from
-  // AllocateBuffer(buffer_bytes) that no input shares. Errors: ExecuteError.
+  // AllocateBuffer(buffer_bytes) that no input shares, except as Donations()
+  // has it. Errors: ExecuteError.
   absl::Status Run(absl::Span<const void* const> inputs,
                    absl::Span<void* const> outputs);
 

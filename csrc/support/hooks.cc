@@ -27,9 +27,11 @@ constexpr const char* kLibraries[] = {"libtensorflow_cc.so.2",
 #if defined(__x86_64__)
 constexpr uint32_t kJumpSlot = R_X86_64_JUMP_SLOT;
 constexpr uint32_t kGlobDat = R_X86_64_GLOB_DAT;
+constexpr uint32_t kAddress = R_X86_64_64;
 #elif defined(__aarch64__)
 constexpr uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT;
 constexpr uint32_t kGlobDat = R_AARCH64_GLOB_DAT;
+constexpr uint32_t kAddress = R_AARCH64_ABS64;
 #else
 #error "hloenv knows the relocations of x86-64 and arm64 only"
 #endif
@@ -179,7 +181,7 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
     for (size_t i = 0; i < sizes[table]; ++i) {
       const ElfW(Rela) & relocation = tables[table][i];
       const uint32_t type = ELF64_R_TYPE(relocation.r_info);
-      if (type != kJumpSlot && type != kGlobDat) continue;
+      if (type != kJumpSlot && type != kGlobDat && type != kAddress) continue;
       const ElfW(Sym) & symbol = symbols[ELF64_R_SYM(relocation.r_info)];
       size_t index;
       if (symbol.st_value != 0) {
@@ -192,6 +194,7 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
         index = it->second;
       }
       const Hook& hook = (*search->hooks)[index];
+      if (type == kAddress && !hook.is_virtual) continue;
       auto** address =
           reinterpret_cast<void**>(info->dlpi_addr + relocation.r_offset);
       search->found.push_back({address, *hook.original, hook.replacement});

@@ -28,7 +28,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def read_file(path: Path, *, max_bytes: int, is_own: bool = False) -> str:
-    """The text of a regular file; others, such as pipes, may have no end.
+    """The text of a regular file; as `read_bytes`.
+
+    Raises:
+        OSError: it cannot be read, or is not as it must be.
+        UnicodeDecodeError: it is not text.
+    """
+    return read_bytes(path, max_bytes=max_bytes, is_own=is_own).decode()
+
+
+def read_bytes(path: Path, *, max_bytes: int, is_own: bool = False) -> bytes:
+    """The contents of a regular file; others, such as pipes, may have no end.
 
     Args:
         path: of the file.
@@ -38,7 +48,6 @@ def read_file(path: Path, *, max_bytes: int, is_own: bool = False) -> str:
 
     Raises:
         OSError: it cannot be read, or is not as it must be.
-        UnicodeDecodeError: it is not text.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -49,10 +58,10 @@ def read_file(path: Path, *, max_bytes: int, is_own: bool = False) -> str:
             raise OSError(f"{path} has {found.st_size} bytes, more than {max_bytes}")
         if is_own and not (_is_own(found) and _is_own(path.parent.stat())):
             raise PermissionError(f"other users may have written {path}")
-        return file.read(max_bytes).decode()
+        return file.read(max_bytes)
 
 
-def write_own(path: Path, text: str) -> None:
+def write_own(path: Path, contents: str | bytes) -> None:
     """Writes a file with mode 0600; makes its folder, with mode 0700, if need be.
 
     Raises:
@@ -61,7 +70,7 @@ def write_own(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with replacing(path) as draft:
         draft.touch(mode=0o600)
-        draft.write_text(text, encoding="utf-8")
+        draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
 
 
 def _is_own(found: os.stat_result) -> bool:

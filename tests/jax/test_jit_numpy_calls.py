@@ -82,12 +82,69 @@ def test_shapes_in_turn_raise_nothing(keys, monkeypatch):
     assert keys == []
 
 
-def test_arrays_that_are_converted_are_not_rejected_first(keys):
-    fast = hloenv.jit(scaled, outputs="numpy")
-    wide = np.ones(3)
-    for _ in range(3):
-        assert fast(wide).dtype == np.float32
-    assert fast._last[jax.tree.structure(((wide,), {}))].types is None
+def test_arrays_that_are_converted_are_not_looked_at_again(keys):
+    fast = hloenv.jit(lambda x, y: x * y, outputs="numpy")
+    wide = np.full(3, 2.0)
+    for _ in range(2):
+        assert fast(wide, ROW).dtype == np.float32
+    keys.clear()
+    for _ in range(5):
+        np.testing.assert_array_equal(fast(wide, ROW), [2, 2, 2])
+    assert keys == []
+    assert wide.dtype == np.float64
+    whole = np.full(3, 7)
+    np.testing.assert_array_equal(fast(whole, ROW), [7, 7, 7])
+    np.testing.assert_array_equal(fast(np.full(2, 3.0), ROW[:2]), [3, 3])
+    assert len(fast._versions) == 3
+
+
+def test_arguments_that_are_not_used(keys):
+    fast = hloenv.jit(lambda x, unused, n: x * unused.ndim, outputs="numpy")
+    for _ in range(2):
+        fast(ROW, MATRIX, 1)
+    keys.clear()
+    for count in range(5):
+        np.testing.assert_array_equal(fast(ROW, MATRIX, count), [2, 2, 2])
+    assert keys == []
+    # Its shape counts in the trace.
+    np.testing.assert_array_equal(fast(ROW, ROW, 1), [1, 1, 1])
+    np.testing.assert_array_equal(fast(ROW, MATRIX.astype(np.int8), 1), [2, 2, 2])
+    np.testing.assert_array_equal(fast(ROW, MATRIX, 1), [2, 2, 2])
+    assert len(fast._versions) == 3
+
+
+def arm(angles):
+    """The joints of a planar arm in space, by products of small matrices."""
+    pose, joints = jnp.eye(4), []
+    for i in range(6):
+        c, s = jnp.cos(angles[i]), jnp.sin(angles[i])
+        zero, one = jnp.zeros(()), jnp.ones(())
+        rows = [[c, -s, zero, 0.1 * i * one], [s, c, zero, zero]]
+        rows += [[zero, zero, one, 0.3 * one], [zero, zero, zero, one]]
+        pose = pose @ jnp.array(rows)
+        joints.append(pose[:3, 3])
+    return jnp.stack(joints)
+
+
+def test_small_operations_run_with_less_overhead():
+    jacobian = jax.jacobian(lambda angles: arm(angles)[-1])
+    fast = hloenv.jit(jacobian, outputs="numpy", budget=0)
+    angles = np.linspace(0, 1, 6, dtype=np.float32)
+    np.testing.assert_allclose(
+        fast(angles), jax.jit(jacobian)(angles), rtol=1e-5, atol=1e-6
+    )
+    (used,) = [each for each in fast.considered if each.is_used]
+    assert {label.split("/")[0] for label in used.accepted} >= {
+        "dot-lowering",
+        "single-kernel",
+    }
+
+
+def test_long_calls_are_not_decided_for_their_overhead(monkeypatch):
+    monkeypatch.setattr(numpy_calls, "_nanoseconds", lambda *_: 400_000)
+    fast = hloenv.jit(arm, outputs="numpy")
+    fast(np.zeros(6, np.float32))
+    assert [each for each in fast.considered if each.accepted] == []
 
 
 @pytest.mark.timeout(120)

@@ -159,6 +159,42 @@ def test_donated_arguments(donates_outside):
             assert (given == 1).all()
 
 
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_a_donated_argument_becomes_the_result_in_place(is_needed):
+    x = jnp.arange(4096, dtype=jnp.float32)
+    inner = jax.jit(lambda x, y: x.at[7].add(y), donate_argnums=0)
+    call = call_executable(hloenv.compile(hloenv.HloModule.from_jax(inner, x, 1.0)))
+
+    def add(x, y):
+        (result,) = call(x, y)
+        return (result, x * 2) if is_needed else (result, y)
+
+    outer = jax.jit(add, donate_argnums=0)
+    assert "output_operand_alias" in outer.lower(x, 1.0).as_text()
+    given = jnp.array(x)
+    place = given.unsafe_buffer_pointer()
+    result, other = outer(given, 1.0)
+    np.testing.assert_array_equal(result, x.at[7].add(1.0))
+    np.testing.assert_array_equal(other, x * 2 if is_needed else 1.0)
+    assert is_needed or result.unsafe_buffer_pointer() == place
+
+
+def test_a_donated_argument_in_a_loop_and_under_vmap():
+    x = jnp.arange(64, dtype=jnp.float32)
+    inner = jax.jit(lambda x, i: (x.at[i].mul(2.0), x[i]), donate_argnums=0)
+    call = call_executable(hloenv.compile(hloenv.HloModule.from_jax(inner, x, 1)))
+
+    def repeat(f):
+        return lambda x: jax.lax.scan(lambda x, i: tuple(f(x, i)), x, jnp.arange(20))
+
+    for wrap in (lambda f: f, jax.vmap):
+        given = jnp.stack([x, x + 1]) if wrap is jax.vmap else x
+        expected = jax.jit(wrap(repeat(inner)))(given)
+        found = jax.jit(wrap(repeat(call)), donate_argnums=0)(jnp.array(given))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_a_layout_that_jax_does_not_have_is_an_error():
     module = hloenv.HloModule.from_text(
         """HloModule m, entry_computation_layout={(f32[2,3]{0,1})->f32[2,3]{0,1}}

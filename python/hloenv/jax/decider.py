@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 from ..errors import ArtefactError, HloEnvError
 from ..rewrite.trace import ModuleId
-from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import WITH_OPTIONS, Attempt, Planner
 from .compare import ALL_NAN, Consuming, Running, compare, exceeds, too_large
 from .decide import RANDOM_STATE, Decided, other_devices, unsupported
+from .executables import compile_attempt, keep_executable
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
 from .lowering import lower_traced
@@ -317,6 +317,8 @@ class Decider:
         is_kept = not (is_fault or is_of_values or is_left_out)
         if key and verdict is None and is_kept:
             remember(key, verdict_of(best, self.considered[num_considered:]))
+            if best is not None and best.keep is not None:
+                best.keep()
         return None if best is None else best.function
 
     def _no_options(self, attempt: Attempt) -> str:
@@ -460,8 +462,13 @@ class Decider:
                 trial.compiled(
                     self.replacements.compile(attempt.replace, lowered, attempt.options)
                 )
-            elif attempt.options:
-                keep_compiled(lowered, compile_lowered(lowered, attempt.options))
+            else:
+                compiling = self._options.compiling
+                is_best = verdict is not None and self._remembers
+                compile_attempt(attempt, lowered, compiling, is_best=is_best)
+                trial.keep = functools.partial(
+                    keep_executable, attempt, lowered, compiling
+                )
             if trial.is_usable and verdict is not None:
                 trial.recalled(verdict)
             elif trial.is_usable and self._budget:

@@ -40,15 +40,19 @@ class Facts:
 def key_of_lowered(lowered: Any) -> str | None:
     """Identifies what jax has lowered, in all processes; None if this jax cannot.
 
+    The name of the module does not count: `hloenv.jit` numbers its functions.
+
     Args:
         lowered: a `jax.stages.Lowered`.
     """
     try:
+        from jaxlib.mlir.ir import StringAttr
         from jaxlib.mlir.passmanager import PassManager
 
         operation = lowered.compiler_ir("stablehlo").operation
         with operation.context:
             copy = operation.clone(ip=False)
+            copy.attributes["sym_name"] = StringAttr.get("module")
             PassManager.parse(_STRIPS).run(copy)
             code = io.BytesIO()
             copy.write_bytecode(code)

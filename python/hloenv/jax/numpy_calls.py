@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,12 +15,13 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
-from ..runtime.executable import Executable, compile
+from ..runtime.executable import Executable, Finish, compile
 from ..runtime.jaxlib.package import require_jax
 from .attempts import forms_of
 from .compare import SLOW_GAIN, compare, exceeds
 from .decide import Decided
 from .lowering import from_lowered, kept_arguments, lower_traced
+from .overhead import MAX_NS, with_less_overhead
 from .pickling import Pickled
 from .wrapping import (
     Options,
@@ -72,24 +74,25 @@ class _Version:
             for i, dtype in zip(self.kept, self.dtypes, strict=True)
         ]
 
-    def types(self, leaves: Sequence[Any]) -> tuple[type, ...] | None:
-        """Types of flat arguments for which the executable's own checks are enough.
+    def last(self, leaves: Sequence[Any], *, is_repeated: bool) -> _Last:
+        """How its next call is recognized.
 
         Args:
             leaves: of a call of this version.
-
-        Returns:
-            None if it does not take all of them, or does not take them as they are.
+            is_repeated: whether the call before was one, too.
         """
         types = tuple(map(type, leaves))
-        if self.executable is None:
-            return None
-        if len(self.kept) < len(leaves) or not _CHECKED.issuperset(types):
-            return None
-        for leaf, dtype in zip(leaves, self.dtypes, strict=True):
-            if isinstance(leaf, np.ndarray) and leaf.dtype != dtype:
-                return None
-        return types
+        if not is_repeated or self.executable is None or not set(types) <= _CHECKED:
+            return _Last(self, None)
+        dtypes = dict(zip(self.kept, self.dtypes, strict=True))
+        arrays = [
+            (index, leaf.shape, leaf.dtype, dtypes.get(index))
+            for index, leaf in enumerate(leaves)
+            if isinstance(leaf, np.ndarray) and leaf.dtype != dtypes.get(index)
+        ]
+        # Other values of numbers that are not used are of no importance.
+        are_all = len(self.kept) == len(leaves)
+        return _Last(self, types, tuple(arrays), None if are_all else self.kept)
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,30 @@ class _Last:
 
     Attributes:
         version: the version.
-        types: as `_Version.types`; None too where calls of other versions come between,
-            which the executable would reject by an exception.
+        types: of flat arguments for which the checks here and those of the executable
+            are enough; None if some need others, or calls of other versions come
+            between, which the executable would reject by an exception.
+        others: index, shape and dtype of the arrays that it does not take as they are,
+            and the dtype that it takes; None where it takes none.
+        kept: which flat arguments it takes; None for all.
     """
 
     version: _Version
     types: tuple[type, ...] | None
+    others: tuple[tuple[int, Any, Any, Any], ...] = ()
+    kept: tuple[int, ...] | None = None
+
+    def is_for(self, leaves: list[Any]) -> bool:
+        """Whether `others` and `kept` hold, which are then applied to `leaves`."""
+        for index, shape, given, wanted in self.others:
+            leaf = leaves[index]
+            if leaf.dtype != given or leaf.shape != shape:
+                return False
+            if wanted is not None:
+                leaves[index] = leaf.astype(wanted)
+        if self.kept is not None:
+            leaves[:] = [leaves[i] for i in self.kept]
+        return True
 
 
 class NumpyFunction(Pickled):
@@ -172,12 +193,15 @@ class NumpyFunction(Pickled):
             and last.version.jaxpr() is not None
         ):
             assert last.version.executable is not None
+            given = leaves
+            if last.others or last.kept is not None:
+                given = list(leaves)
             try:
-                outputs = last.version.executable(*leaves)
+                if given is leaves or last.is_for(given):
+                    outputs = last.version.executable(*given)
+                    return self._unflatten(last.version.tree, outputs)
             except ArgumentError:
                 pass  # other shapes or dtypes
-            else:
-                return self._unflatten(last.version.tree, outputs)
         version = self._version(leaves, tree, args, kwargs)
         if version.executable is None:
             return self._run_plain(args, kwargs)
@@ -224,9 +248,7 @@ class NumpyFunction(Pickled):
                     version = self._versions[key] = self._compile(args, kwargs)
         last = self._last.get(tree)
         is_repeated = last is None or last.version is version
-        self._last[tree] = _Last(
-            version, version.types(leaves) if is_repeated else None
-        )
+        self._last[tree] = version.last(leaves, is_repeated=is_repeated)
         return version
 
     def _traced_again(
@@ -319,47 +341,70 @@ class NumpyFunction(Pickled):
         self, module: HloModule, default: Executable, inputs: Sequence[Any]
     ) -> Executable:
         """The module compiled by XLA's default or hloenv's rules."""
-        try:
-            return self._decided(module, default, inputs)
-        except HloEnvError as error:  # of a pass, of a compiler or in a run
-            reason = f"{type(error).__name__}: {error}"
-            undecided = replace(Decided(module, module), is_used=False, reason=reason)
-            self.considered.append(undecided.without_large_modules())
-            return default
+        fastest, applied = default, module
+        for rules in (forms_of, with_less_overhead):
+            if (
+                rules is with_less_overhead
+                and self._budget
+                and _nanoseconds(fastest, inputs) > MAX_NS
+            ):
+                break
+            try:
+                decided = rules(applied)
+                if decided is None:
+                    continue
+                decided = replace(decided, module=module)
+                other = compile(decided.result, finish=_finish_of(decided))
+                found = self._compared(decided, fastest, other, inputs)
+            except HloEnvError as error:  # of a pass, of a compiler or in a run
+                reason = f"{type(error).__name__}: {error}"
+                found = replace(Decided(module, module), is_used=False, reason=reason)
+            if found.is_used:
+                fastest, applied = other, decided.applied
+            self.considered.append(found.without_large_modules())
+        return fastest
 
-    def _decided(
-        self, module: HloModule, default: Executable, inputs: Sequence[Any]
-    ) -> Executable:
-        """As `_fastest`.
+    def _compared(
+        self,
+        decided: Decided,
+        fastest: Executable,
+        other: Executable,
+        inputs: Sequence[Any],
+    ) -> Decided:
+        """Whether a decided version is used, and why not.
 
         Raises:
-            HloEnvError: the rules, or what they give, fail.
+            HloEnvError: it fails.
         """
-        decided = forms_of(module)
-        if decided is None:
-            return default
-        other = compile(decided.applied)
         if not self._budget:
-            self.considered.append(decided.without_large_modules())
-            return other
-        too_long = exceeds(lambda: default(*inputs), self._budget)
-        if too_long:
-            undecided = replace(decided, is_used=False, reason=too_long)
-            self.considered.append(undecided.without_large_modules())
-            return default
+            return decided
+        if too_long := exceeds(lambda: fastest(*inputs), self._budget):
+            return replace(decided, is_used=False, reason=too_long)
         result = compare(
-            lambda: default(*inputs), lambda: other(*inputs), seconds=self._budget
+            lambda: fastest(*inputs), lambda: other(*inputs), seconds=self._budget
         )
-        self.considered.append(
-            replace(
-                decided,
-                is_used=not result.reason,
-                speedup=result.speedup,
-                interval=result.interval,
-                reason=result.reason,
-            ).without_large_modules()
+        return replace(
+            decided,
+            is_used=not result.reason,
+            speedup=result.speedup,
+            interval=result.interval,
+            reason=result.reason,
         )
-        return default if result.reason else other
+
+
+def _finish_of(decided: Decided) -> Finish:
+    """What is left of XLA's pipeline: its `result` of route "wheel" is final."""
+    return "none" if decided.route == "wheel" else "legalize"
+
+
+def _nanoseconds(executable: Executable, inputs: Sequence[Any]) -> int:
+    """The shorter of two calls."""
+    times = []
+    for _ in range(2):
+        begin = time.perf_counter_ns()
+        executable(*inputs)
+        times.append(time.perf_counter_ns() - begin)
+    return min(times)
 
 
 def _type_of(leaf: Any) -> Any:

@@ -27,6 +27,7 @@ class Trial:
         is_fault: whether it failed, or its outputs differ and should not.
         lowered: what was compiled with options of the compiler; None without any.
         discard: frees what was made for it, if it is not used.
+        keep: keeps what was compiled, for other processes; None if that cannot be.
     """
 
     attempt: str
@@ -38,6 +39,7 @@ class Trial:
     is_fault: bool = False
     lowered: Any = None
     discard: Callable[[], None] | None = None
+    keep: Callable[[], None] | None = None
 
     @property
     def is_usable(self) -> bool:

@@ -27,7 +27,7 @@ from .base import (
 from .convolutions import KeepConvolutions
 from .fusion import FuseAllLegal, FuseByBytes
 from .known_forms import KnownForms
-from .loops import SmallLoops
+from .loops import LowOverhead, SmallLoops
 from .mixtures import Mixture, Share, XlaDefault
 from .rules import (
     AcceptAll,
@@ -51,6 +51,7 @@ __all__ = [
     "KeepOriginal",
     "KnownForms",
     "LeastBytes",
+    "LowOverhead",
     "Mixture",
     "Policy",
     "PolicyInfo",

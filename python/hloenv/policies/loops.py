@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accepts loops as single kernels where an estimate expects a gain.
+"""Accepts loops and runs as single kernels where an estimate expects a gain.
 
 The rates were measured on one core of a server, with loops of one operation each, as
 thunks and as one kernel. They decide only between the two.
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..rewrite.alternatives import Alternatives
 
 _PASS = "single-kernel"
+_RUN = "run"  # a rule of it
+# They make XLA's runtime do less: small dots without a library, steps in sequence.
+_OF_RUNTIME = frozenset({"dot-lowering", "thunk-order"})
 
 # Nanoseconds to start a thunk, and to do the same inside a kernel.
 _THUNK_NS = 50.0
@@ -53,6 +56,8 @@ _MAX_INSTRUCTIONS = 2000
 # The expected speedup and the expected gain of a call must exceed these.
 _MIN_SPEEDUP = 1.15
 _MIN_GAIN_NS = 1000.0
+# Loops around a computation that are looked at.
+_MAX_DEPTH = 8
 
 _FREE = frozenset(
     {
@@ -82,13 +87,15 @@ class _Time:
 
 
 class SmallLoops:
-    """Accepts single-kernel loops that are estimated to be faster.
+    """Accepts single-kernel loops and runs that are estimated to be faster.
 
     A kernel starts no thunks, which dominate small loops, but has no library and no
     threads. The estimate adds up, for each iteration, the thunks, the products of dots
     and convolutions in either form, and what both do. Loops without a known number of
     iterations count as 16. Loops of more than 2,000 instructions are left alone, since
-    they would take long to compile. All other alternatives stay undecided.
+    they would take long to compile. A run of small instructions outside such loops is
+    estimated in the same way, as often as the loops around it run. All other
+    alternatives stay undecided.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
@@ -103,9 +110,32 @@ class SmallLoops:
         if found:
             estimate = _Estimate(alternatives.graph)
             for index, choice in found.items():
-                if estimate.pays(index):
+                is_run = alternatives[index].choices[choice].rule == _RUN
+                if (estimate.run_pays if is_run else estimate.loop_pays)(index, choice):
                     decisions[index] = choice
         return decisions
+
+
+class LowOverhead:
+    """Accepts what makes XLA's runtime do less, for modules of microseconds.
+
+    Single kernels as `SmallLoops`, the lowering of dots to tiled LLVM IR, and thunks in
+    sequence. Which dots are offered is an option of dot-lowering. All other
+    alternatives stay undecided.
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] the first choice of these passes, or -1 (undecided)."""
+        decisions = SmallLoops()(alternatives)
+        for each in alternatives:
+            if _OF_RUNTIME.intersection(each.choices[-1].passes):
+                decisions[each.index] = 1
+        return decisions
+
+
+def _pays(time: _Time, runs: float) -> bool:
+    gain = (time.thunks - time.kernel) * runs
+    return gain > _MIN_GAIN_NS and time.thunks > _MIN_SPEEDUP * time.kernel
 
 
 class _Estimate:
@@ -120,16 +150,45 @@ class _Estimate:
         self._times: dict[int, _Time] = {}
         self._sizes: dict[int, int] = {}
 
-    def pays(self, alternative: int) -> bool:
+    def loop_pays(self, alternative: int, _: int) -> bool:
         """Whether the loop that is the original of an alternative should change."""
-        graph = self._graph
-        site = graph.site_offsets[alternative]
-        loop = int(graph.site_choice_nodes[graph.site_choice_offsets[site]])
+        loop = self._node_of(alternative, 0)
         if self._size_of(loop) > _MAX_INSTRUCTIONS:
             return False
-        time = self._of_node(loop)
-        gain = time.thunks - time.kernel
-        return gain > _MIN_GAIN_NS and time.thunks > _MIN_SPEEDUP * time.kernel
+        return _pays(self._of_node(loop), 1.0)
+
+    def run_pays(self, alternative: int, choice: int) -> bool:
+        """Whether a run should be the call that a choice makes of it."""
+        graph = self._graph
+        node = self._node_of(alternative, choice)
+        while self._opcodes[graph.opcode[node]] != "call":  # an element of its result
+            node = int(graph.edge_sources[graph.in_offsets[node]])
+        (region,) = self._callees[node]
+        time = _Time(0.0, _THUNK_NS)
+        begin, end = graph.computation_offsets[region : region + 2]
+        for each in range(int(begin), int(end)):
+            time.add(self._of_node(each))
+        return _pays(time, self._runs_of(int(graph.computation[node])))
+
+    def _node_of(self, alternative: int, choice: int) -> int:
+        """The node of a choice in the first site of an alternative."""
+        graph = self._graph
+        site = graph.site_offsets[alternative]
+        return int(graph.site_choice_nodes[graph.site_choice_offsets[site] + choice])
+
+    def _runs_of(self, computation: int) -> float:
+        """How often a computation runs in a call of the module."""
+        times = 1.0
+        for _ in range(_MAX_DEPTH):
+            (places,) = np.nonzero(self._graph.call_computations == computation)
+            if not len(places):
+                return times
+            caller = int(self._graph.call_nodes[places[0]])
+            if self._opcodes[self._graph.opcode[caller]] == "while":
+                trips = int(self._graph.trip_count[caller])
+                times *= trips if trips >= 0 else _UNKNOWN_TRIPS
+            computation = int(self._graph.computation[caller])
+        return times
 
     def _size_of(self, node: int) -> int:
         """Number of instructions of everything that it calls."""
@@ -274,7 +333,14 @@ class _Estimate:
 
 register_policy(
     "small-loops",
-    "make loops single kernels where that is estimated to be faster; leave the rest "
-    "undecided",
+    "make loops and runs of small instructions single kernels where that is estimated "
+    "to be faster; leave the rest undecided",
     lambda _: SmallLoops(),
+)
+
+register_policy(
+    "low-overhead",
+    "as small-loops, and small dots without a library, steps in sequence; leave the "
+    "rest undecided",
+    lambda _: LowOverhead(),
 )

@@ -46,7 +46,8 @@ def call_executable(executable: Executable) -> Callable[..., list[Any]]:
     """A function of jax arrays that runs an executable.
 
     It may be called inside `jax.jit`, `lax.scan` and, one element after the other,
-    `vmap`; it has no derivative.
+    `vmap`; it has no derivative. A result of a module with donations takes over the
+    memory of the donated argument, if nothing else needs that.
 
     Args:
         executable: of `hloenv.compile`. It lives as long as the process, since compiled
@@ -125,12 +126,19 @@ def _call_of(executable: Executable, key: str) -> Callable[..., list[Any]]:
             zip(kind_specs, kind_layouts, strict=True)
         ):
             _check(f"{kind} {index}", spec, leaf[2])
+    donated = {
+        given: result
+        for given, result in executable._core.donations
+        if specs[0][given] == specs[1][result]
+    }
     types = [
         jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in executable.output_specs
     ]
 
     def call(*arrays: Any) -> list[Any]:
-        run = jax.ffi.ffi_call(_TARGET, types, vmap_method="sequential")
+        run = jax.ffi.ffi_call(
+            _TARGET, types, vmap_method="sequential", input_output_aliases=donated
+        )
         return list(run(*arrays, key=key))
 
     return call

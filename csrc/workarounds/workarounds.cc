@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workarounds/workarounds.h"
+
+#include "support/status.h"
+#include "workarounds/no_op_transpose.h"
+#include "workarounds/parameter_removal.h"
+
+namespace hloenv {
+
+absl::Status InstallWorkarounds() {
+  HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
+  return InstallNoOpTranspose();
+}
+
+}  // namespace hloenv
