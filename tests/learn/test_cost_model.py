@@ -207,6 +207,27 @@ def test_training_lowers_the_loss_and_ranks_unseen_modules(data, tmp_path) -> No
     assert model.notes["validation"]["spearman"] > 0.25
 
 
+def test_kernels_below_the_clocks_resolution_are_trained_on(data, tmp_path) -> None:
+    from hloenv.learn.cost_model import train
+    from hloenv.learn.cost_model.shards import read_shard, write_shard
+
+    own = shutil.copytree(data, tmp_path / "data")
+    for path in own.rglob("*.npz"):
+        shard = read_shard(path)
+        # A variant without any time, as of a module of a few numbers.
+        used = shard.use_kernel[shard.use_variant == 1]
+        kernel_s = shard.kernel_s.copy()
+        kernel_s[used] = 0.0
+        overhead_s = np.where(np.arange(shard.num_variants) == 1, 0, shard.overhead_s)
+        write_shard(
+            path, dataclasses.replace(shard, kernel_s=kernel_s, overhead_s=overhead_s)
+        )
+    train(config(), own, tmp_path / "run")
+    rows = (tmp_path / "run" / "curve.csv").read_text().splitlines()[1:]
+    losses = [float(row.split(",")[1]) for row in rows]
+    assert np.isfinite(losses[1:]).all()
+
+
 def test_a_resumed_run_ends_as_an_uninterrupted_one(data, tmp_path) -> None:
     from hloenv.learn.cost_model import train
 

@@ -37,7 +37,7 @@ class Sample:
         weight: [K] largest share of a kernel in a variant.
         variants: [V] indices in the shard.
         uses: of the kernels by these variants.
-        total_ns: [V] by the kernel cache.
+        total_ns: [V] by the kernel cache, not below the timing's resolution.
         measured: [V] relative measured time; NaN where unknown.
     """
 
@@ -106,7 +106,7 @@ def sample_of(shard: Shard, *, device: str = "cpu") -> Sample | None:
         weight.astype(np.float32),
         variants,
         uses,
-        total[variants],
+        np.maximum(total[variants], _MIN_KERNEL_NS),
         shard.measured[variants],
     )
 
