@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -202,7 +203,9 @@ def test_other_outputs_are_not_used(monkeypatch):
     assert "outputs differ" in fast.explain()
 
 
-def test_types_that_numpy_does_not_have(verdicts):
+def test_types_that_numpy_does_not_have(verdicts, monkeypatch):
+    monkeypatch.setattr(attempts, "_KERNELS", (("single-kernel",), "keep-original"))
+
     def drawn(key, x):
         def step(state, _):
             key, value = state
@@ -224,3 +227,82 @@ def test_types_that_numpy_does_not_have(verdicts):
             )
             assert_same((value_a, values_a), (value_b, values_b))
     assert {each.engine for each in fast.decided} == {"wheel"}
+
+
+# --- with less overhead
+
+
+def arm(angles):
+    """Products of small matrices, one after the other."""
+    pose = jnp.eye(4)
+    for i in range(6):
+        c, s = jnp.cos(angles[i]), jnp.sin(angles[i])
+        pose = pose @ jnp.eye(4).at[:2, :2].set(jnp.array([[c, -s], [s, c]]))
+        pose = pose @ jnp.eye(4).at[2, 3].set(0.3)
+    return pose[:3, 3], pose[:3, :3] @ angles[:3]
+
+
+ANGLES = jnp.linspace(0.1, 1, 6)
+
+
+def test_small_operations_run_with_less_overhead(verdicts, monkeypatch):
+    verdicts += [FASTER]
+    fast = hloenv.jit(arm)
+    assert_same(fast(ANGLES), jax.jit(arm)(ANGLES))
+    (one,) = fast.decided
+    assert (one.engine, one.route) == ("wheel", "wheel")
+    assert any(label.startswith("dot-lowering") for label in one.accepted)
+    assert "in the pipeline of TensorFlow's XLA" in fast.explain()
+    # As in another process.
+    monkeypatch.setattr(decider, "compare", None)
+    second = hloenv.jit(arm)
+    assert_same(second(2 * ANGLES), jax.jit(arm)(2 * ANGLES))
+    assert [each.accepted for each in second.decided] == [one.accepted]
+
+
+def test_forms_with_less_overhead(verdicts, monkeypatch):
+    def both(numbers, rows, state):
+        def step(state, row):
+            state = jnp.tanh(state * 0.9 + row)
+            return state, state.sum()
+
+        return jnp.argsort(numbers), jax.lax.scan(step, state, rows)
+
+    args = normal(1000), normal(5, 4, 4, seed=1), normal(4, 4)
+    slow = [FASTER] * 2  # the forms with kernels, and the forms
+    verdicts += [*slow, replace(FASTER, speedup=9.0)]
+    fast = hloenv.jit(both)
+    assert_same(fast(*args), jax.jit(both)(*args))
+    assert verdicts == []
+    (one,) = fast.decided
+    assert one.engine == "wheel"
+    passes = {label.split("/")[0] for label in one.accepted}
+    assert passes > {"sort-forms"}
+    monkeypatch.setattr(decider, "compare", None)
+    second = hloenv.jit(both)
+    assert_same(second(*args), jax.jit(both)(*args))
+    assert [each.accepted for each in second.decided] == [one.accepted]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: jax.lax.cond(x[0] > 0, arm, lambda x: (x[:3], x[3:]), x),
+        lambda x: jax.lax.while_loop(lambda y: y[0] > 1, lambda y: arm(y)[0], x[:3]),
+        lambda x: (*arm(x), jnp.outer(ROWS.ravel(), ROWS[0, :100]) * x[0]),
+    ],
+)
+def test_what_values_decide_and_what_is_long_stays_in_jaxlib(fn, verdicts, monkeypatch):
+    monkeypatch.setattr(attempts, "for_wheel", None)
+    monkeypatch.setattr(decider, "compare", lambda *_, **__: SLOWER)
+    fast = hloenv.jit(fn)
+    fast(ANGLES)
+    assert fast.decided == []
+
+
+def test_what_has_nothing_to_gain_is_not_compiled_again(monkeypatch):
+    compiled = _counted(monkeypatch)
+    fast = hloenv.jit(lambda x: jnp.tanh(x) + 1)
+    fast(ANGLES)
+    assert fast.decided == []
+    assert compiled == []

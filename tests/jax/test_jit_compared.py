@@ -68,7 +68,10 @@ def test_a_slower_rewrite_stays_rejected(options):
 
 
 @pytest.mark.parametrize("size", [8, 512])
-def test_plain_jax_runs_without_a_gain(size):
+def test_plain_jax_runs_without_a_gain(size, monkeypatch):
+    # The wheel's compiler may be faster at the smaller one.
+    monkeypatch.setattr(attempts, "may_be_short", lambda module: False)
+
     def step(weights, x):
         return jnp.tanh(x @ weights).sum()
 

@@ -12,7 +12,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentTypeError
-from hloenv.jax import decider
+from hloenv.jax import decider, executables
 from hloenv.jax.artefact import Artefact, Tuned
 from hloenv.jax.recipe import Recipe
 from hloenv.rewrite.trace import ModuleId
@@ -70,7 +70,7 @@ def compiled_with(monkeypatch):
         found.append((options, compiled))
         return compiled
 
-    monkeypatch.setattr(decider, "compile_lowered", observed)
+    monkeypatch.setattr(executables, "compile_lowered", observed)
     return found
 
 

@@ -4,7 +4,7 @@
 A decided module goes back into jax by one of three routes:
 
 * "stablehlo": decisions on the module as jax lowers it. jaxlib compiles the result
-  with its whole pipeline; or, without decisions, the wheel's XLA does (`by_wheel`).
+  with its whole pipeline; or the wheel's XLA does (`by_wheel`).
 * "wheel": decisions anywhere in XLA's pipeline. The XLA of TensorFlow's wheel runs the
   rest of the pipeline, and jaxlib takes the result in front of its scheduler.
 * "jaxlib": decisions on the module that jaxlib has optimized, in front of its
@@ -23,7 +23,13 @@ import numpy as np
 
 from .._native import core
 from .._typing import Int64Array
-from ..errors import ArgumentError, ArgumentTypeError, CompileError, MeasureTimeout
+from ..errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CompileError,
+    HloEnvError,
+    MeasureTimeout,
+)
 from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
@@ -35,6 +41,7 @@ from ..runtime.jaxlib.stablehlo import call_module
 from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide, label_of
 from .library import left_out_of, options_for
+from .overhead import for_wheel, may_be_short
 from .replacements import NotReplacedError, Replace
 from .stages import Stages, has_loops
 
@@ -143,7 +150,7 @@ def _is_default(decided: Decided) -> bool:
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
-_WHEEL = "wheel"
+_WHEEL, _WHEEL_FORMS = "wheel", "wheel_forms"
 # Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
 _ONLY = "forms of "
@@ -166,10 +173,10 @@ class Auto:
             rules = stages.wanted.removeprefix(_ONLY).split()
             yield from self._forms_of_rules(stages, rules)
             return
-        if stages.wanted == _WHEEL:
-            yield from self._by_wheel(stages)
+        forms = None if stages.wanted == _WHEEL else self._forms(stages)
+        if stages.wanted in (_WHEEL, _WHEEL_FORMS):
+            yield from self._by_wheel(stages, forms)
             return
-        forms = self._forms(stages)
         if forms is not None and forms.reason:
             yield forms
             return
@@ -191,35 +198,36 @@ class Auto:
             yield kernels
         if forms is not None and not any(stages.usable.values()):
             yield from self._some_forms(stages, forms.decided)
-        if not any(stages.usable.values()):
-            yield from self._by_wheel(stages)
+        yield from self._by_wheel(stages, forms)
 
-    def _by_wheel(self, stages: Stages) -> Iterator[Attempt]:
-        """Where there are loops, the code that the wheel's XLA generates.
+    def _by_wheel(self, stages: Stages, forms: Attempt | None) -> Iterator[Attempt]:
+        """Loops, and what is short, by the code that the wheel's XLA generates.
 
-        Which of the two is faster cannot be estimated: it is compared or not used. Not
-        where values decide what runs: another compiler's code is not only faster or
-        slower in what the comparison has run.
+        In forms where these are faster, and with less overhead. Which of the two
+        compilers is faster cannot be estimated: it is compared or not used. Not where
+        values decide what runs: another compiler's code is not only faster or slower in
+        what the comparison has run.
         """
-        if not stages.compares or not stages.has_scan or stages.donates:
+        if not stages.compares or stages.donates or stages.has_while or stages.has_cond:
             return
-        if stages.has_while or stages.has_cond:
+        module = stages.module
+        if not stages.has_scan and (has_loops(module) or not may_be_short(module)):
             return
-        decided = Decided(
-            stages.module, stages.module, route="stablehlo", engine="wheel"
-        )
-        attempt = Attempt(_WHEEL, decided)
-
-        def prepare() -> Attempt:
-            try:
-                function, discard = compiled_by_wheel(
-                    stages.module, stages, is_safe=stages.is_safe
-                )
-            except (CompileError, MeasureTimeout) as error:
-                return replace(attempt, reason=str(error))
-            return replace(attempt, function=function, discard=discard)
-
-        yield replace(attempt, prepare=prepare)
+        if _calls_python(module):
+            return
+        name, decided = _WHEEL, Decided(module, module, route="stablehlo")
+        if forms is not None and _are_used(stages):
+            name, decided = _WHEEL_FORMS, forms.decided
+        try:
+            decided = for_wheel(decided)
+        except HloEnvError as error:
+            decided = replace(decided, engine="wheel")
+            yield Attempt(name, decided, reason=str(error))
+            return
+        # Without loops, another compiler alone is no gain.
+        if decided.route == "wheel" or stages.has_scan:
+            prepare = functools.partial(_compiled, Attempt(name, decided), stages)
+            yield Attempt(name, decided, prepare=prepare)
 
     def _without_library(
         self, stages: Stages, forms: Attempt | None
@@ -271,6 +279,30 @@ class Auto:
         except CompileError as error:
             return Attempt("forms", decided, reason=str(error))
         return Attempt("forms", decided, call)
+
+
+def _are_used(stages: Stages) -> bool:
+    """Whether all forms together are clearly faster, or were in another process."""
+    together = any(
+        is_usable and name.split("_")[0] == "forms"
+        for name, is_usable in stages.usable.items()
+    )
+    return together or stages.wanted == _WHEEL_FORMS
+
+
+def _compiled(attempt: Attempt, stages: Stages) -> Attempt:
+    """As a call of what the wheel's XLA compiles."""
+    decided = attempt.decided
+    try:
+        function, discard = compiled_by_wheel(
+            decided.result,
+            stages,
+            is_safe=stages.is_safe,
+            finish="none" if decided.route == "wheel" else "legalize",
+        )
+    except (CompileError, MeasureTimeout) as error:
+        return replace(attempt, reason=str(error))
+    return replace(attempt, function=function, discard=discard)
 
 
 def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..hlo.module import HloModule
 from ..process import child
-from ..runtime.executable import compile
+from ..runtime.executable import Finish, compile
 from ..runtime.jaxlib.ffi_call import call_executable, discard_executable
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_function
@@ -21,7 +21,7 @@ COMPILE_TIMEOUT_S = 60.0
 
 
 def compiled_by_wheel(
-    module: HloModule, stages: Stages, *, is_safe: bool
+    module: HloModule, stages: Stages, *, is_safe: bool, finish: Finish = "legalize"
 ) -> tuple[Callable[..., Any], Callable[[], None]]:
     """The function of `stages` as a call of an executable of the wheel's XLA.
 
@@ -29,6 +29,7 @@ def compiled_by_wheel(
         module: of the function.
         stages: whose arguments and results it has.
         is_safe: whether it is known to compile.
+        finish: as for `hloenv.compile`.
 
     Returns:
         The function, and one that frees the executable, if no function of jax that
@@ -40,8 +41,8 @@ def compiled_by_wheel(
     """
     jax = require_jax("hloenv.jit")
     if not is_safe:
-        child.try_compile(module.to_bytes(), "legalize", timeout_s=COMPILE_TIMEOUT_S)
-    executable = compile(module, isolate=False)
+        child.try_compile(module.to_bytes(), finish, timeout_s=COMPILE_TIMEOUT_S)
+    executable = compile(module, finish=finish, isolate=False)
     run = call_executable(executable)
     avals = stages.traced.jaxpr.out_avals
 
