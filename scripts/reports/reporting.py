@@ -68,7 +68,7 @@ class Rows:
         it is tried again.
         """
         row = self._rows.get(key)
-        is_retried = row is not None and "error" in row and key not in self._own
+        is_retried = row is not None and row.get("error") and key not in self._own
         return None if is_retried else row
 
     def add(self, row: Row) -> None:

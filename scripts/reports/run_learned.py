@@ -3,8 +3,8 @@
 """Graph networks that decide, on held-out modules, beside rules and search.
 
     python scripts/reports/run_learned.py --runs runs/learned
-    python scripts/reports/run_learned.py --runs runs/learned --modules 100 \
-        -o bench/learned --doc docs/results/learned.md
+    python scripts/reports/run_learned.py --runs runs/learned --modules 24 \
+        --config scripts/reports/learned.toml --doc docs/results/learned.md
 
 Trains one policy for each of --seeds seeds, as `hloenv train rewrite` does, where the
 folder of --runs has none yet; then runs `hloenv bench` on them. Run times need a quiet
@@ -25,8 +25,12 @@ from hloenv.bench.statistics import headline
 from hloenv.cli import main as run_command
 from reporting import count_of, head, parser_of, write_page
 
-SPACE = "early-and-fusion"
-RULES = ("accept-all", "fewest-ops", "least-bytes", "greedy-roofline", "fuse-by-bytes")
+SPACE = "forms-to-fusion"
+# Fixed rules in the same space, and the best ones elsewhere.
+RULES = (
+    *(f"{SPACE}/accept-all", f"{SPACE}/fewest-ops", f"{SPACE}/greedy-roofline"),
+    *(f"{SPACE}/best-rule", "runtime/accept-all", "forms/known-forms"),
+)
 SEARCH = f"{SPACE}/search:hill-climb"
 # Names of the rows whose methods differ in the checkpoint only.
 DECIDES, SEARCHES = "GNN, no search", "GNN, and its draws measured"
@@ -83,7 +87,7 @@ def play(args: argparse.Namespace, checkpoints: Sequence[Path]) -> list[Row]:
     if args.modules is not None:
         shared += ["--modules", str(args.modules)]
     decide = [f"{SPACE}/gnn:{path}" for path in checkpoints]
-    decide += [f"{SPACE}/{rule}" for rule in RULES]
+    decide += RULES
     # As many candidates as are measured: the policy's own first, then its draws.
     drawn = [f"{SPACE}/search:policy:gnn:{path}" for path in checkpoints]
     budgets = {
@@ -156,8 +160,9 @@ def main() -> None:
             f"Modules of the split {args.split} ({args.extent} extents), on "
             f"{count_of(args.threads, 'core')}; geometric mean over programs of the "
             "measured speed-up over XLA's default, intervals by repository, "
-            f"{count_of(args.seeds, 'seed')} of each policy and search. All methods "
-            f"decide in the space {SPACE}. The full search has {args.estimates} "
+            f"{count_of(args.seeds, 'seed')} of each policy and search, which decide in "
+            f"the space {SPACE}. The rule best-rule takes the best of some fixed rules "
+            "by the times of the kernels. The full search has {args.estimates} "
             f"estimates and {args.measurements} measurements; an error counts as 1.",
             "",
             *table(rows),

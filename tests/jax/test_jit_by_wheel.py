@@ -268,9 +268,8 @@ def test_forms_with_less_overhead(verdicts, monkeypatch):
 
         return jnp.argsort(numbers), jax.lax.scan(step, state, rows)
 
-    args = normal(1000), normal(5, 4, 4, seed=1), normal(4, 4)
-    slow = [FASTER] * 2  # the forms with kernels, and the forms
-    verdicts += [*slow, replace(FASTER, speedup=9.0)]
+    args = normal(1000), normal(200, 4, 4, seed=1), normal(4, 4)
+    verdicts += [FASTER, replace(FASTER, speedup=9.0)]
     fast = hloenv.jit(both)
     assert_same(fast(*args), jax.jit(both)(*args))
     assert verdicts == []

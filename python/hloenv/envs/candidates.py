@@ -33,7 +33,7 @@ PASSES = (
     *("algsimp", "cse", "convolution-canonicalization", "general-simplify"),
     *("convolution-forms", "dot-forms", "reduce-forms", "reassociate", "merge-dots"),
     *("general-layout", "fusion", "general-fusion", "dot-lowering", "thunk-order"),
-    *("cpu-parallel-task-assigner", "sort-forms"),
+    *("cpu-parallel-task-assigner", "sort-forms", "single-kernel", "substitutions"),
 )
 _KINDS = ("instruction", "sites", "pass")
 _CHANGES = {
@@ -45,7 +45,7 @@ _CHANGES = {
     "roofline_ns": (node_seconds, 1e9),
 }
 # Rules are words; their hashes index an embedding of this size.
-NUM_RULES = 64
+NUM_RULES = 512
 
 
 @cache

@@ -23,7 +23,7 @@ from .._checkpoints import (
     write_checkpoint,
 )
 from .._optional import needed_by
-from .._typing import Int64Array
+from .._typing import BoolArray, Int64Array
 from .._version import __version__
 from ..cost.learned.threads import one_thread
 from ..policies import PolicySpecError
@@ -36,6 +36,8 @@ with needed_by("the policy gnn", "PyTorch and PyTorch Geometric", "learn"):
 
 from ..envs.candidates import Candidates, CandidateTable
 from ..envs.rewrite_observations import RewriteObservation
+from ..hlo.passes import pass_names
+from ..search.spaces import UnknownSpaceError, get_space
 from .scores import Decisions
 
 if TYPE_CHECKING:
@@ -69,6 +71,19 @@ class GnnModel:
     network: RewriteNetwork
     is_joint: bool
     notes: dict[str, Any]
+
+    @property
+    def passes(self) -> frozenset[str] | None:
+        """Those that it was trained to decide; None if the notes do not say it."""
+        config = self.notes.get("config", {})
+        try:
+            stops = get_space(config["space"]).stops
+        except (LookupError, TypeError, UnknownSpaceError):
+            return None
+        names: set[str] = set()
+        for each in (each for stop in stops for each in stop.passes):
+            names |= {each} if isinstance(each, str) else pass_names([each])
+        return frozenset(names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint; the file is replaced once it is complete.
@@ -133,6 +148,8 @@ def _check(path: str | os.PathLike[str], described: dict[str, Any]) -> None:
 class GnnPolicy:
     """Decides as a graph network scores the choices highest.
 
+    Alternatives by passes that it was not trained on are left to XLA.
+
     Args:
         model: the network; by default the one that hloenv ships.
         max_nodes: XLA decides where an alternative graph has more.
@@ -142,6 +159,7 @@ class GnnPolicy:
         self, model: GnnModel | None = None, *, max_nodes: int = MAX_NODES
     ) -> None:
         self.model = load_gnn() if model is None else model
+        self._passes = self.model.passes
         self._max_nodes = max_nodes
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
@@ -160,6 +178,31 @@ class GnnPolicy:
         return self._decide(alternatives, generator)
 
     def _decide(
+        self, alternatives: Alternatives, generator: torch.Generator | None
+    ) -> Int64Array:
+        decisions = self._decide_all(alternatives, generator)
+        untrained = self._untrained(alternatives)
+        if untrained.any():
+            decisions = decisions.copy()
+            left = CandidateTable(alternatives).default
+            decisions[untrained] = left[untrained]
+        return decisions
+
+    def _untrained(self, alternatives: Alternatives) -> BoolArray:
+        """[A] whether all choices are of passes that no space of the training has."""
+        if self._passes is None:
+            return np.zeros(len(alternatives), np.bool_)
+        known = self._passes
+        return np.fromiter(
+            (
+                not any(known.intersection(choice.passes) for choice in each.choices)
+                for each in alternatives
+            ),
+            np.bool_,
+            len(alternatives),
+        )
+
+    def _decide_all(
         self, alternatives: Alternatives, generator: torch.Generator | None
     ) -> Int64Array:
         table = CandidateTable(alternatives)

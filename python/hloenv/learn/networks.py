@@ -33,6 +33,8 @@ _MAX_ROUNDS = 64
 # Features with a smaller standard deviation hardly change where it was taken; elsewhere
 # they would count as hundreds of it.
 _MIN_SPREAD = 1e-2
+# Of a normalized feature.
+_MAX_FEATURE = 8.0
 
 
 def feature_names() -> dict[str, list[str]]:
@@ -106,8 +108,10 @@ class RewriteNetwork(nn.Module):
         self.score = nn.Linear(width, 1)
         self.none = _head(3 * width, width)
         self.value = _head(3 * width + 2, width)
+        # What the training has not seen counts for nothing.
+        embeddings = (self.opcode, self.dtype, self.rule)
         with torch.no_grad():
-            for last in (self.score, self.none[-1], self.value[-1]):
+            for last in (self.score, self.none[-1], self.value[-1], *embeddings):
                 for parameter in last.parameters():
                     parameter.zero_()
 
@@ -140,7 +144,7 @@ class RewriteNetwork(nn.Module):
         return torch.cat(pools, dim=1), choices
 
     def _nodes(self, batch: _Graphs) -> Tensor:
-        x = (batch.x - self.node_mean) / self.node_scale
+        x = _limited((batch.x - self.node_mean) / self.node_scale)
         parts = [x, self.opcode(batch.opcode), self.dtype(batch.dtype)]
         nodes = torch.relu(self.first(torch.cat(parts, dim=1)))
         edges = batch.edges
@@ -172,7 +176,7 @@ class RewriteNetwork(nn.Module):
         hidden = self.row(
             torch.cat(
                 [
-                    (rows.x - self.row_mean) / self.row_scale,
+                    _limited((rows.x - self.row_mean) / self.row_scale),
                     self.opcode(rows.opcode),
                     self.rule(rows.rule),
                     choices[rows.choice],
@@ -218,6 +222,11 @@ class RewriteNetwork(nn.Module):
             mean, scale = getattr(self, f"{name}_mean"), getattr(self, f"{name}_scale")
             mean.copy_(values.mean(0))
             scale.copy_(torch.where(spread > _MIN_SPREAD, spread, 1.0))
+
+
+def _limited(features: Tensor) -> Tensor:
+    """Normalized features; far from what the training has seen, at a limit."""
+    return features.clamp(-_MAX_FEATURE, _MAX_FEATURE)
 
 
 class _Graphs:

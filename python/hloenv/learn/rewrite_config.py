@@ -54,9 +54,9 @@ class RewriteConfig(FileConfig):
     )
 
     mode: str = "all"
-    space: str = "early-and-fusion"
-    train: str = "hloenv://all/train?max_instructions=600"
-    validation: str = "hloenv://all/validation?max_instructions=600"
+    space: str = "forms-to-fusion"
+    train: str = "hloenv://dataset/train?max_instructions=600"
+    validation: str = "hloenv://dataset/validation?max_instructions=600"
     estimator: str = DEFAULT_ESTIMATOR
     reward: str = ""
     demonstrations: int = 400

@@ -127,10 +127,10 @@ class GivenGraph:
         """[A] whether a live instruction reaches the alternative."""
         counts = self.num_choices()
         if decisions.shape != counts.shape or not bool(
-            ((decisions >= 0) & (decisions < counts)).all()
+            ((decisions >= -1) & (decisions < counts)).all()
         ):
             raise DecisionError(
-                f"decisions must be {len(counts)} integers, each from 0 to below its "
+                f"decisions must be {len(counts)} integers, each from -1 to below its "
                 f"number of choices, got {decisions.tolist()[:20]}"
             )
         graph = self._graph

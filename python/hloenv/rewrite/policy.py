@@ -16,8 +16,8 @@ def xla_pass(alternatives: Alternatives) -> str:
         try:
             is_candidate = describe_pass(name).candidate
         except UnknownPassError:
-            # A pipeline, or a compiler-owned pass.
-            is_candidate = False
+            # A pipeline, a compiler-owned pass, or another program's name for itself.
+            is_candidate = alternatives._given is not None
         if not is_candidate:
             return name
     return ""

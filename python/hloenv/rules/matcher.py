@@ -133,7 +133,7 @@ def _unify(
         return
     operands = list(zip(line.operands, value.operands, strict=True))
     yield from _unify(pattern, operands + others, now)
-    if line.opcode in COMMUTATIVE and value.operands[0] is not value.operands[1]:
+    if value.opcode in COMMUTATIVE and value.operands[0] is not value.operands[1]:
         swapped = list(zip(line.operands, reversed(value.operands), strict=True))
         yield from _unify(pattern, swapped + others, now)
 

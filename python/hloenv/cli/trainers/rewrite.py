@@ -37,9 +37,9 @@ examples:
 
 a configuration; hloenv.learn.RewriteConfig describes all settings:
   mode = "all"                        # or one: one alternative in each step
-  space = "early-and-fusion"          # what is decided where; hloenv.search.SPACES
+  space = "forms-to-fusion"           # what is decided where; hloenv.search.SPACES
   estimator = "roofline"              # or kernel-cache, or your own my.py:Model
-  train = "hloenv://all/train?max_instructions=600"
+  train = "hloenv://dataset/train?max_instructions=600"
   demonstrations = 400
   steps = 20000
   [ppo]                               # hloenv.learn.graph_ppo.PPOConfig
