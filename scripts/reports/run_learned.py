@@ -160,9 +160,10 @@ def main() -> None:
             f"Modules of the split {args.split} ({args.extent} extents), on "
             f"{count_of(args.threads, 'core')}; geometric mean over programs of the "
             "measured speed-up over XLA's default, intervals by repository, "
-            f"{count_of(args.seeds, 'seed')} of each policy and search, which decide in "
-            f"the space {SPACE}. The rule best-rule takes the best of some fixed rules "
-            "by the times of the kernels. The full search has {args.estimates} "
+            f"{count_of(args.seeds, 'seed')} of each policy and search, which decide "
+            f"in the space {SPACE}. The rule best-rule takes the best of some fixed "
+            "rules by the times of the kernels. The full search has "
+            f"{args.estimates} "
             f"estimates and {args.measurements} measurements; an error counts as 1.",
             "",
             *table(rows),

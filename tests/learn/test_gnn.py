@@ -115,6 +115,28 @@ ENTRY e {{
     assert decided[0] == decided[1]
 
 
+def test_passes_that_the_training_did_not_have_are_left_to_xla(alternatives) -> None:
+    always = network(4)
+    decisions = GnnPolicy(GnnModel(always, True, {}))(alternatives)
+    default = CandidateTable(alternatives).default
+    assert not np.array_equal(decisions, default)
+    for space, expected in (("algsimp", decisions), ("fusion", default)):
+        model = GnnModel(always, True, {"config": {"space": space}})
+        assert np.array_equal(GnnPolicy(model)(alternatives), expected)
+
+
+def test_features_far_from_the_trainings_are_limited() -> None:
+    net = network(2)
+    net.normalize(observations())
+    (seen,) = observations()[:1]
+    before = net([seen]).logits
+    net.node_scale.fill_(1e-6)
+    net.row_scale.fill_(1e-6)
+    after = net([seen]).logits
+    finite = torch.isfinite(before)
+    assert bool((after[finite].abs() < 1e4).all())
+
+
 def test_features_are_normalized_and_kept(tmp_path) -> None:
     net = RewriteNetwork(8, 1)
     net.normalize(observations())

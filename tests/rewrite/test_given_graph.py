@@ -222,3 +222,22 @@ ENTRY main {
 """
     with pytest.raises(InvalidModuleError, match="instruction 'e' has a side effect"):
         hloenv.Alternatives.from_module(text)
+
+
+def test_policies_and_games_take_what_another_program_offers() -> None:
+    """Its names are of no passes of XLA's: XLA's own result has the originals."""
+    from hloenv.envs.candidates import CandidateTable
+    from hloenv.policies import get_policy
+    from hloenv.rewrite.game import Game
+
+    found = hloenv.Alternatives.from_module(NESTED)
+    assert found.relevant([-1, -1]).tolist() == [True, True]
+    assert found.relevant([-1, 2]).tolist() == [True, True]
+    assert get_policy("xla")(found).tolist() == [0, 0]
+    game = Game.of(found)
+    assert game.default().tolist() == [0, 0]
+    assert game.canonical((np.array([-1, -1]),))[0].tolist() == [-1, -1]
+    table = CandidateTable(found)
+    assert len(table.rows()) == int(found.num_choices.sum()) + len(found)
+    with pytest.raises(DecisionError, match="from -1"):
+        found.relevant([-2, 0])

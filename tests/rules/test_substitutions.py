@@ -62,6 +62,26 @@ def test_a_rule_gives_equal_integers(name) -> None:
     assert check_rule(RULES[name], module_of(CASES[name][0])) >= 24
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("scale-of-biased", "subtract(x, t)", "add(t, x)"),
+        ("merge-biases", "subtract(x, t)", "add(t, x)"),
+        ("merge-biases", "add(s, w)", "add(w, s)"),
+    ],
+)
+def test_operands_of_commutative_operations_are_in_any_order(name, old, new) -> None:
+    text = CASES[name][0].replace(old, new)
+    assert text != CASES[name][0]
+    assert check_rule(RULES[name], module_of(text)) >= 24
+
+
+def test_operands_of_other_operations_are_in_their_order() -> None:
+    text = CASES["merge-biases"][0].replace("subtract(x, t)", "subtract(t, x)")
+    module = HloModule.from_text(module_of(text))
+    assert not len(capture_rules(module, [RULES["merge-biases"]]))
+
+
 # A product of f32[2,3,N] and f32[3] has two dimensions, but is not one of matrices.
 _ODD_PRODUCT = """a = f32[2,3,{n}] parameter(0)
 v = f32[3] parameter(1)

@@ -41,6 +41,7 @@ def environment() -> dict[str, Any]:
     machine = this_machine()
     found: dict[str, Any] = {
         "cpu": machine.cpu,
+        "extensions": machine.features,
         "architecture": machine.architecture,
         "cores": len(os.sched_getaffinity(0)),
         "flags": machine.flags,
