@@ -116,12 +116,15 @@ ENTRY e {{
 
 
 def test_passes_that_the_training_did_not_have_are_left_to_xla(alternatives) -> None:
-    always = network(4)
-    decisions = GnnPolicy(GnnModel(always, True, {}))(alternatives)
     default = CandidateTable(alternatives).default
-    assert not np.array_equal(decisions, default)
+    trained, decisions = next(
+        (each, decisions)
+        for each in map(network, range(20))
+        for decisions in [GnnPolicy(GnnModel(each, True, {}))(alternatives)]
+        if not np.array_equal(decisions, default)
+    )
     for space, expected in (("algsimp", decisions), ("fusion", default)):
-        model = GnnModel(always, True, {"config": {"space": space}})
+        model = GnnModel(trained, True, {"config": {"space": space}})
         assert np.array_equal(GnnPolicy(model)(alternatives), expected)
 
 
