@@ -151,8 +151,13 @@ def _is_default(decided: Decided) -> bool:
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
 _WHEEL, _WHEEL_FORMS = "wheel", "wheel_forms"
-# Rules that are tried alone where all together are not faster.
+# Rules that are tried alone where all together are not faster: those that have gained
+# most (docs/results/programs.md), then those that apply most often.
 _MAX_ALONE = 4
+_FIRST = (
+    *("convolution-forms/taps", "convolution-forms/outputs"),
+    *("convolution-forms/patches", "convolution-forms/phases", "dot-forms/unrolled"),
+)
 _ONLY = "forms of "
 # Ends the names of attempts with options of the compiler.
 WITH_OPTIONS = "_library"
@@ -248,7 +253,7 @@ class Auto:
 
     def _some_forms(self, stages: Stages, every: Decided) -> Iterator[Attempt]:
         """Each rule of `every` alone, then those together that are faster alone."""
-        rules = sorted(every.accepted, key=lambda rule: -every.accepted[rule])
+        rules = sorted(every.accepted, key=lambda rule: _order(rule, every))
         if len(rules) == 1:
             return
         for rule in rules[:_MAX_ALONE]:
@@ -279,6 +284,11 @@ class Auto:
         except CompileError as error:
             return Attempt("forms", decided, reason=str(error))
         return Attempt("forms", decided, call)
+
+
+def _order(rule: str, decided: Decided) -> tuple[int, int]:
+    place = _FIRST.index(rule) if rule in _FIRST else len(_FIRST)
+    return place, -decided.accepted[rule]
 
 
 def _are_used(stages: Stages) -> bool:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _KEY = "hloenv"
 _KIND = "rewrite"
-# Of `hloenv train rewrite --small`: imitation alone, no checkpoint of PPO was better.
+# Of seed 0 of scripts/reports/learned.toml: imitation alone.
 DEFAULT_CHECKPOINT = Path(__file__).with_name("rewrite.safetensors")
 # Nodes of an alternative graph that a policy encodes; XLA decides larger ones.
 MAX_NODES = 200_000
