@@ -267,6 +267,28 @@ def test_where_all_rules_lose_those_that_gain_alone_are_taken(verdicts, monkeypa
     assert (again.accepted, again.speedup) == (one.accepted, 3.0)
 
 
+def test_where_all_rules_lose_those_of_convolutions_are_tried_together(
+    verdicts, monkeypatch
+):
+    def step(kernel, x, scores):
+        def loss(kernel):
+            return (depthwise(kernel, x) ** 2).sum()
+
+        return jax.grad(loss)(kernel), scores.argmax(-1)
+
+    args = KERNEL, IMAGE, normal(64, 1000)
+    verdicts += [SLOWER, FASTER]  # all; those of convolutions
+    fast = hloenv.jit(step)
+    fast(*args)
+    assert verdicts == []
+    (one,) = fast.decided
+    assert set(one.accepted) == {"convolution-forms/taps", "convolution-forms/outputs"}
+    monkeypatch.setattr(decider, "compare", None)
+    second = hloenv.jit(step)
+    assert_same(second(*args), jax.jit(step)(*args))
+    assert [each.accepted for each in second.decided] == [one.accepted]
+
+
 def test_where_all_rules_lose_kernels_alone_are_tried(verdicts):
     def both(kernel, x, matrix, noises):
         return depthwise(kernel, x), jax.grad(filtered)(matrix, noises)

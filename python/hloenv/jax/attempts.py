@@ -151,12 +151,13 @@ def _is_default(decided: Decided) -> bool:
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
 _WHEEL, _WHEEL_FORMS = "wheel", "wheel_forms"
-# Rules that are tried alone where all together are not faster: those that have gained
-# most (docs/results/programs.md), then those that apply most often.
+# Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
+# Those that have gained most (docs/results/programs.md). Others come after them, what
+# applies most often first.
 _FIRST = (
     *("convolution-forms/taps", "convolution-forms/outputs"),
-    *("convolution-forms/patches", "convolution-forms/phases", "dot-forms/unrolled"),
+    *("convolution-forms/patches", "convolution-forms/phases"),
 )
 _ONLY = "forms of "
 # Ends the names of attempts with options of the compiler.
@@ -252,10 +253,19 @@ class Auto:
             )
 
     def _some_forms(self, stages: Stages, every: Decided) -> Iterator[Attempt]:
-        """Each rule of `every` alone, then those together that are faster alone."""
+        """Other forms of convolutions that gain most, without the rest of `every`.
+
+        Where these are not faster, each rule alone, then those together that are faster
+        alone.
+        """
         rules = sorted(every.accepted, key=lambda rule: _order(rule, every))
         if len(rules) == 1:
             return
+        convolutions = [each for each in rules if each in _FIRST]
+        if 1 < len(convolutions) < len(rules):
+            yield from self._forms_of_rules(stages, convolutions)
+            if stages.usable.get(_ONLY + " ".join(convolutions)):
+                return
         for rule in rules[:_MAX_ALONE]:
             yield from self._forms_of_rules(stages, [rule])
         faster = [each for each in rules if stages.usable.get(_ONLY + each)]
