@@ -44,6 +44,14 @@ def test_outputs_that_follow_the_last_bits_of_the_arguments():
     # More than rounding: what is right cannot be told.
     one, other, moved = (LARGE + noise(seed, 0.1) for seed in range(3))
     assert difference((one,), (other,), moved=lambda: (moved,))
+    # But for what differs by far less.
+    near, far = one + noise(3, 5e-4), one + noise(3, 1e-2)
+    assert difference((one,), (near,))
+    assert difference((one,), (near,), moved=lambda: (moved,)) == ""
+    assert difference((one,), (far,), moved=lambda: (moved,))
+    bad = one.copy()
+    bad[3] += 0.02
+    assert difference((one,), (bad,), moved=lambda: (moved,))
     assert difference((one,), (LARGE * 2,), moved=lambda: (one + noise(3, 1e-3),))
 
 

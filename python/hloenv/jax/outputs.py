@@ -39,7 +39,8 @@ def difference(
         moved: gives the outputs for arguments that are moved by their last bits. Floats
             may differ by ten times what those do, as by `also` of `compare_outputs`,
             where that is little for most elements, or the output is next to nothing
-            beside others: a gradient that is zero but for rounding.
+            beside others: a gradient that is zero but for rounding; and by a hundredth
+            of their scale where it is more.
     """
     jax = require_jax("hloenv.jit")
     for leaf, (one, other) in enumerate(
@@ -94,18 +95,26 @@ def _of_rounding(
 ) -> list[Array | None]:
     """Of each output, what it is for other last bits, where that tells rounding.
 
-    None for integers, and where most elements move by more than a little.
+    Where most elements move by more than a little, they may differ by a little in all:
+    far less than what rounding is worth there. None for integers.
     """
     scales = [0.0 if _is_exact(each) else _scale(each) for each in expected]
     largest = max(scales, default=0.0)
     found: list[Array | None] = []
     for one, other, scale in zip(expected, moved, scales, strict=True):
         nothing = _NOTHING * rules._tolerance(one.dtype) * largest
-        tells = not _is_exact(one) and (
-            scale <= nothing or _movement(one, other) <= _LITTLE * scale
-        )
-        found.append(other if tells else None)
+        if _is_exact(one):
+            found.append(None)
+        elif scale <= nothing or _movement(one, other) <= _LITTLE * scale:
+            found.append(other)
+        else:
+            found.append(_shifted(one, _LITTLE * scale / rules.TIMES_ALSO))
     return found
+
+
+def _shifted(array: Array, by: float) -> Array:
+    """An array that differs by as much in each element."""
+    return (array + np.asarray(by, array.dtype)).astype(array.dtype, copy=False)
 
 
 def _movement(one: Array, other: Array) -> float:
