@@ -359,7 +359,7 @@ class NumpyFunction(Pickled):
             except HloEnvError as error:  # of a pass, of a compiler or in a run
                 reason = f"{type(error).__name__}: {error}"
                 found = replace(Decided(module, module), is_used=False, reason=reason)
-            if found.is_used:
+            if found.is_used and decided is not None:
                 fastest, applied = other, decided.applied
             self.considered.append(found.without_large_modules())
         return fastest

@@ -114,7 +114,8 @@ def _of_rounding(
 
 def _shifted(array: Array, by: float) -> Array:
     """An array that differs by as much in each element."""
-    return (array + np.asarray(by, array.dtype)).astype(array.dtype, copy=False)
+    found: Array = (array + np.asarray(by, array.dtype)).astype(array.dtype)
+    return found
 
 
 def _movement(one: Array, other: Array) -> float:

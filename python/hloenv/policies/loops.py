@@ -93,10 +93,14 @@ class SmallLoops:
     threads. The estimate adds up, for each iteration, the thunks, the products of dots
     and convolutions in either form, and what both do. Loops without a known number of
     iterations count as 16. Loops of more than 2,000 instructions are left alone, since
-    they would take long to compile. A run of small instructions outside such loops is
-    estimated in the same way, as often as the loops around it run. All other
-    alternatives stay undecided.
+    they would take long to compile. A run of small instructions in another loop is
+    estimated in the same way, as often as that runs. All other alternatives stay
+    undecided.
     """
+
+    def __init__(self, *, everywhere: bool = False) -> None:
+        """Accepts runs in loops only, or also those outside of loops."""
+        self._everywhere = everywhere
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
         """[A] the choice of the first rule of single-kernel, or -1 (undecided)."""
@@ -111,7 +115,11 @@ class SmallLoops:
             estimate = _Estimate(alternatives.graph)
             for index, choice in found.items():
                 is_run = alternatives[index].choices[choice].rule == _RUN
-                if (estimate.run_pays if is_run else estimate.loop_pays)(index, choice):
+                if is_run:
+                    pays = estimate.run_pays(index, choice, self._everywhere)
+                else:
+                    pays = estimate.loop_pays(index)
+                if pays:
                     decisions[index] = choice
         return decisions
 
@@ -126,7 +134,7 @@ class LowOverhead:
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
         """[A] the first choice of these passes, or -1 (undecided)."""
-        decisions = SmallLoops()(alternatives)
+        decisions = SmallLoops(everywhere=True)(alternatives)
         for each in alternatives:
             if _OF_RUNTIME.intersection(each.choices[-1].passes):
                 decisions[each.index] = 1
@@ -150,25 +158,28 @@ class _Estimate:
         self._times: dict[int, _Time] = {}
         self._sizes: dict[int, int] = {}
 
-    def loop_pays(self, alternative: int, _: int) -> bool:
+    def loop_pays(self, alternative: int) -> bool:
         """Whether the loop that is the original of an alternative should change."""
         loop = self._node_of(alternative, 0)
         if self._size_of(loop) > _MAX_INSTRUCTIONS:
             return False
         return _pays(self._of_node(loop), 1.0)
 
-    def run_pays(self, alternative: int, choice: int) -> bool:
+    def run_pays(self, alternative: int, choice: int, everywhere: bool) -> bool:
         """Whether a run should be the call that a choice makes of it."""
         graph = self._graph
         node = self._node_of(alternative, choice)
         while self._opcodes[graph.opcode[node]] != "call":  # an element of its result
             node = int(graph.edge_sources[graph.in_offsets[node]])
+        runs = self._runs_of(int(graph.computation[node]))
+        if runs <= 1 and not everywhere:
+            return False
         (region,) = self._callees[node]
         time = _Time(0.0, _THUNK_NS)
         begin, end = graph.computation_offsets[region : region + 2]
         for each in range(int(begin), int(end)):
             time.add(self._of_node(each))
-        return _pays(time, self._runs_of(int(graph.computation[node])))
+        return _pays(time, runs)
 
     def _node_of(self, alternative: int, choice: int) -> int:
         """The node of a choice in the first site of an alternative."""
