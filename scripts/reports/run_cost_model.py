@@ -45,6 +45,8 @@ CACHE, ROOFLINE = "kernel cache", "roofline"
 UNSURE, MEASURE_ABOVE = "learned, timed where unsure", 0.1
 # Modules whose slowest variant is less than this slower than the best are not ranked.
 MIN_SPREAD = 0.02
+# Nor those with a variant of less, by the times of its kernels, than these can tell.
+MIN_TRUTH_S = 1e-7
 # Of the modules that are ranked, other than those of training.
 EVALUATION_SEED = 1
 
@@ -184,6 +186,8 @@ def rankings(rows: Iterable[Row], name: str, truth: str) -> list[Ranking]:
         every = np.array([times, *row["estimates"].values()], np.float64)
         is_good = np.isfinite(every).all(axis=0)
         times, estimates = times[is_good], estimates[is_good]
+        if truth == "truth" and len(times) and times.min() < MIN_TRUTH_S:
+            continue
         if len(times) > 2 and times.max() > (1 + MIN_SPREAD) * times.min():
             found.append(rank(estimates, times))
     return found
@@ -218,7 +222,8 @@ def agreement(rows: list[Row], models: Sequence[str], truth: str) -> list[str]:
     count = len(rankings(rows, ROOFLINE, truth))
     top = [f"top-{k} slowdown" for k in TOP]
     return [
-        f"{count} modules, the variants of which differ by more than 2 %:",
+        f"{count} modules, the variants of which differ by more than 2 % and take "
+        "0.1 us or more:",
         "",
         *table(("estimator", "Kendall's tau", "Spearman", *top), lines, "lrrrr"),
         "",
