@@ -171,8 +171,10 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
   // symbol is defined in another library.
   absl::flat_hash_map<absl::string_view, size_t> by_name;
   absl::flat_hash_map<uintptr_t, size_t> by_address;
+  bool has_virtual = false;
   for (size_t i = 0; i < search->hooks->size(); ++i) {
     const Hook& hook = (*search->hooks)[i];
+    has_virtual = has_virtual || hook.is_virtual;
     by_name[hook.symbol] = i;
     by_address[reinterpret_cast<uintptr_t>(*hook.original)] = i;
   }
@@ -181,7 +183,8 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
     for (size_t i = 0; i < sizes[table]; ++i) {
       const ElfW(Rela) & relocation = tables[table][i];
       const uint32_t type = ELF64_R_TYPE(relocation.r_info);
-      if (type != kJumpSlot && type != kGlobDat && type != kAddress) continue;
+      const bool is_address = has_virtual && type == kAddress;
+      if (type != kJumpSlot && type != kGlobDat && !is_address) continue;
       const ElfW(Sym) & symbol = symbols[ELF64_R_SYM(relocation.r_info)];
       size_t index;
       if (symbol.st_value != 0) {

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -20,6 +21,7 @@ from jax._src import compiler
 
 import hloenv
 from hloenv.jax import executables
+from hloenv.jax.library import left_out_of
 from hloenv.measurement.store import default_path
 from hloenv.runtime.jaxlib.serialized import loading, serialize
 from support import jax_outputs
@@ -109,7 +111,7 @@ def test_options_of_the_compiler_of_a_kept_version(verdicts, compiled, monkeypat
     verdicts += [FASTER, SLOWER]
     function = hloenv.jit(depthwise)
     expected = function(KERNEL, IMAGE)
-    assert function.decided[0].left_out is not None
+    assert function.decided[0].left_out == left_out_of(options)
     del compiled[:]
     _, found = _in_another_process(depthwise, KERNEL, IMAGE)
     assert_same(found, expected)
@@ -200,15 +202,65 @@ def test_what_is_kept_has_no_address(verdicts):
         shape = jax.ShapeDtypeStruct((4,), jnp.float32)
         return y, double("address_of_this_process", shape)(x[0, 0, 0, :4])
 
-    assert executables._path_of(_attempt_of(custom), None, {}) is None
+    assert _path_of(custom) is None
+    assert _path_of(depthwise) is not None
+    assert _path_of(lambda k, x: jnp.linalg.cholesky(k[:, :, 0, 0])) is not None
 
 
-def _attempt_of(fn):
-    module = hloenv.HloModule.from_jax(fn, KERNEL, IMAGE)
-    decided = types.SimpleNamespace(applied=module)
-    return types.SimpleNamespace(
+def _path_of(fn):
+    lowered = jax.jit(fn).lower(KERNEL, IMAGE)
+    decided = types.SimpleNamespace(applied=hloenv.HloModule.from_jax(lowered))
+    attempt = types.SimpleNamespace(
         replace=None, discard=None, decided=decided, options={}
     )
+    return executables._path_of(attempt, lowered, {})
+
+
+def test_code_that_this_jaxlib_refuses_is_not_tried_again(
+    verdicts, compiled, monkeypatch
+):
+    """As of processors whose features jaxlib does not find again."""
+    verdicts += [FASTER]
+    expected = hloenv.jit(depthwise)(KERNEL, IMAGE)
+    (path,) = _files()
+    executables._write(path, b"refused")
+    for _ in range(2):
+        del compiled[:]
+        _, found = _in_another_process(depthwise, KERNEL, IMAGE)
+        assert_same(found, expected)
+        assert any("depthwise" in name for name in compiled)
+        assert executables._read(path) == b""
+    monkeypatch.setattr(executables, "loading", None)
+    _in_another_process(depthwise, KERNEL, IMAGE)
+
+
+def test_threads_load_what_is_theirs():
+    """A compilation of another thread, or a later one, takes nothing of them."""
+    x = np.ones(3, np.float32)
+
+    def of(factor):
+        return jax.jit(lambda x: x * factor).lower(x)
+
+    data = {factor: serialize(of(factor).compile()) for factor in range(2, 6)}
+    original = compiler.backend_compile_and_load
+    jax.clear_caches()
+    results, barrier = {}, threading.Barrier(len(data))
+
+    def load(factor):
+        mine, later = of(factor), of(factor + 10)
+        barrier.wait()
+        with loading(data[factor]) as found:
+            loaded = mine.compile()
+            other = later.compile()
+        results[factor] = found.is_loaded, loaded(x)[0], other(x)[0]
+
+    threads = [threading.Thread(target=load, args=(each,)) for each in data]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert results == {each: (True, each, each + 10) for each in data}
+    assert compiler.backend_compile_and_load is original
 
 
 def test_old_and_large_files_are_removed(monkeypatch):
@@ -219,11 +271,9 @@ def test_old_and_large_files_are_removed(monkeypatch):
         (folder / name).write_bytes(b"x" * 100)
         then = time.time() - days * 86_400
         os.utime(folder / name, (then, then))
-    executables._remove_old.cache_clear()
     executables._remove_old(folder)
     assert {each.name for each in _files()} == {"recent", "new"}
     monkeypatch.setattr(executables, "_MAX_TOTAL_BYTES", 150)
-    executables._remove_old.cache_clear()
     executables._remove_old(folder)
     assert [each.name for each in _files()] == ["new"]
 

@@ -106,11 +106,16 @@ def test_arguments_that_are_not_used(keys):
     for count in range(5):
         np.testing.assert_array_equal(fast(ROW, MATRIX, count), [2, 2, 2])
     assert keys == []
-    # Its shape counts in the trace.
+    # Its shape counts in the trace; float64 is equal to None in numpy.
+    wide = MATRIX.astype(np.float64)
+    for _ in range(3):
+        np.testing.assert_array_equal(fast(ROW, wide, 1), [2, 2, 2])
+    np.testing.assert_array_equal(fast(ROW, wide[0], 1), [1, 1, 1])
+    np.testing.assert_array_equal(fast(ROW, np.int64(3), 1), [0, 0, 0])
     np.testing.assert_array_equal(fast(ROW, ROW, 1), [1, 1, 1])
     np.testing.assert_array_equal(fast(ROW, MATRIX.astype(np.int8), 1), [2, 2, 2])
     np.testing.assert_array_equal(fast(ROW, MATRIX, 1), [2, 2, 2])
-    assert len(fast._versions) == 3
+    assert len(fast._versions) == 6
 
 
 def arm(angles):
@@ -141,10 +146,14 @@ def test_small_operations_run_with_less_overhead():
 
 
 def test_long_calls_are_not_decided_for_their_overhead(monkeypatch):
-    monkeypatch.setattr(numpy_calls, "_nanoseconds", lambda *_: 400_000)
+    monkeypatch.setattr(numpy_calls, "MAX_NS", -1)
     fast = hloenv.jit(arm, outputs="numpy")
     fast(np.zeros(6, np.float32))
     assert [each for each in fast.considered if each.accepted] == []
+    # Without a comparison, by what it does.
+    large = hloenv.jit(lambda x: arm(x[0]) + (x @ x.T).sum(), outputs="numpy", budget=0)
+    large(np.zeros((2000, 6), np.float32))
+    assert [each for each in large.considered if each.accepted] == []
 
 
 @pytest.mark.timeout(120)

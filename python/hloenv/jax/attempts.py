@@ -35,6 +35,7 @@ from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from ..policies.known_forms import FORM_PASSES
+from ..process import child
 from ..rewrite.alternatives import Alternatives
 from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.stablehlo import call_module
@@ -150,7 +151,7 @@ def _is_default(decided: Decided) -> bool:
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
-_WHEEL, _WHEEL_FORMS = "wheel", "wheel_forms"
+_WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS = "wheel", "wheel_forms", "wheel_as_it_is"
 # Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
 # Those that have gained most (docs/results/programs.md). Others come after them, what
@@ -179,8 +180,9 @@ class Auto:
             rules = stages.wanted.removeprefix(_ONLY).split()
             yield from self._forms_of_rules(stages, rules)
             return
-        forms = None if stages.wanted == _WHEEL else self._forms(stages)
-        if stages.wanted in (_WHEEL, _WHEEL_FORMS):
+        is_plain = stages.wanted in (_WHEEL, _WHEEL_AS_IT_IS)
+        forms = None if is_plain else self._forms(stages)
+        if stages.wanted in (_WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS):
             yield from self._by_wheel(stages, forms)
             return
         if forms is not None and forms.reason:
@@ -219,21 +221,29 @@ class Auto:
         module = stages.module
         if not stages.has_scan and (has_loops(module) or not may_be_short(module)):
             return
-        if _calls_python(module):
-            return
         name, decided = _WHEEL, Decided(module, module, route="stablehlo")
         if forms is not None and _are_used(stages):
             name, decided = _WHEEL_FORMS, forms.decided
+        as_it_is = replace(decided, engine="wheel")
+        may_be_plain = stages.has_scan and name == _WHEEL
         try:
+            if not stages.is_safe:  # XLA's passes run on it here
+                child.try_compile(
+                    decided.applied.to_bytes(), "legalize", timeout_s=COMPILE_TIMEOUT_S
+                )
             decided = for_wheel(decided)
         except HloEnvError as error:
-            decided = replace(decided, engine="wheel")
-            yield Attempt(name, decided, reason=str(error))
+            yield Attempt(name, as_it_is, reason=str(error))
             return
         # Without loops, another compiler alone is no gain.
-        if decided.route == "wheel" or stages.has_scan:
+        if decided.route == "wheel" and stages.wanted != _WHEEL_AS_IT_IS:
             prepare = functools.partial(_compiled, Attempt(name, decided), stages)
             yield Attempt(name, decided, prepare=prepare)
+        # Steps in sequence may lose on several cores.
+        if may_be_plain and not stages.usable.get(name):
+            attempt = Attempt(_WHEEL_AS_IT_IS, as_it_is)
+            prepare = functools.partial(_compiled, attempt, stages)
+            yield replace(attempt, prepare=prepare)
 
     def _without_library(
         self, stages: Stages, forms: Attempt | None
@@ -269,7 +279,7 @@ class Auto:
         for rule in rules[:_MAX_ALONE]:
             yield from self._forms_of_rules(stages, [rule])
         faster = [each for each in rules if stages.usable.get(_ONLY + each)]
-        if 1 < len(faster) < len(rules):
+        if 1 < len(faster) < len(rules) and faster != convolutions:
             yield from self._forms_of_rules(stages, faster)
 
     def _forms_of_rules(
@@ -313,14 +323,16 @@ def _are_used(stages: Stages) -> bool:
 def _compiled(attempt: Attempt, stages: Stages) -> Attempt:
     """As a call of what the wheel's XLA compiles."""
     decided = attempt.decided
+    is_final = decided.route == "wheel"
     try:
         function, discard = compiled_by_wheel(
             decided.result,
             stages,
-            is_safe=stages.is_safe,
-            finish="none" if decided.route == "wheel" else "legalize",
+            # As it is, it has been compiled in a child already.
+            is_safe=stages.is_safe or not is_final,
+            finish="none" if is_final else "legalize",
         )
-    except (CompileError, MeasureTimeout) as error:
+    except HloEnvError as error:
         return replace(attempt, reason=str(error))
     return replace(attempt, function=function, discard=discard)
 

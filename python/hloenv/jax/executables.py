@@ -9,7 +9,6 @@ verdicts hold here.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import time
 from collections.abc import Mapping
@@ -26,13 +25,16 @@ from .facts import key_of_lowered
 from .verdicts import key_of
 
 _MAX_BYTES = 64 << 20
-# Of all files together, when a process writes its first.
+# Of all files together.
 _MAX_TOTAL_BYTES = 512 << 20
 _MAX_FILE_DAYS = 30
 # Custom calls by whose names another process finds the same functions. Others may hold
 # addresses.
 _PORTABLE = ("lapack_", "blas_", "TopK", "mhlo.", "Sharding")
 _DIGEST = hashlib.sha256
+# In place of what this jaxlib does not load on this machine: it is compiled each time.
+# jaxlib 0.10 refuses some processors of Intel its own code.
+_UNLOADABLE = b""
 
 
 def compile_attempt(
@@ -55,10 +57,15 @@ def compile_attempt(
         return
     path = _path_of(attempt, lowered, compiling) if is_best else None
     data = None if path is None else _read(path)
-    with contextlib.nullcontext() if data is None else loading(data):
+    if data:
+        with loading(data) as found:
+            compiled = compile_lowered(lowered, attempt.options)
+        if found.is_tried and not found.is_loaded and path is not None:
+            _write(path, _UNLOADABLE)
+    else:
         compiled = compile_lowered(lowered, attempt.options)
-    if path is not None and data is None:
-        _write(path, compiled)
+        if path is not None and data is None:
+            _write(path, serialize(compiled))
     if attempt.options:
         keep_compiled(lowered, compiled)
 
@@ -75,7 +82,7 @@ def keep_executable(
     """
     path = _path_of(attempt, lowered, compiling)
     if path is not None:
-        _write(path, lowered.compile())
+        _write(path, serialize(lowered.compile()))
 
 
 def _path_of(
@@ -105,8 +112,7 @@ def _read(path: Path) -> bytes | None:
     return None
 
 
-def _write(path: Path, compiled: Any) -> None:
-    data = serialize(compiled)
+def _write(path: Path, data: bytes | None) -> None:
     if data is None or len(data) > _MAX_BYTES - _DIGEST().digest_size:
         return
     with contextlib.suppress(OSError):
@@ -114,9 +120,8 @@ def _write(path: Path, compiled: Any) -> None:
         _remove_old(path.parent)
 
 
-@functools.cache
 def _remove_old(folder: Path) -> None:
-    """Removes what was kept long ago, or is too much, once in a process.
+    """Removes what was kept long ago, or is too much.
 
     Raises:
         OSError: the folder cannot be read.

@@ -105,8 +105,8 @@ def jit(
         policy: "tuned" for nothing but what `hloenv.tune` has found; "auto" for that
             and, elsewhere, hloenv's fixed rules (other forms of convolutions and small
             dots; loops of small operations as one kernel; what jaxlib's compiler gives
-            to its library; functions with loops by the wheel's compiler), each used
-            where it is measured to be faster; a name in
+            to its library; functions with loops, and short ones, by the wheel's
+            compiler), each used where it is measured to be faster; a name in
             `hloenv.policies.list_policies()`; or any function from `Alternatives` to
             decisions (-1 leaves an alternative undecided).
         passes: with another policy: one, or several that are decided in order, each on
@@ -127,8 +127,9 @@ def jit(
             `jax.jit`, with a `FallbackWarning`. Without it, what `hloenv.tune` has kept
             for these arguments on this machine is used.
         remember: whether what "auto" finds best is kept for other processes, in a
-            folder beside the store, by module, machine and versions. They use it from
-            the first call, without a comparison. Of functions with branches
+            folder beside the store, by module, machine and versions, with the code that
+            jaxlib has compiled for it. They use it from the first call, without a
+            comparison. Of functions with branches
             (`lax.cond`) nothing is kept: values choose what is timed.
         outputs: "numpy" for a function that is called often with small arrays: it takes
             numpy arrays and returns them, and its calls do without jax's dispatch,

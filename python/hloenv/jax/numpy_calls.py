@@ -21,7 +21,7 @@ from .attempts import forms_of
 from .compare import SLOW_GAIN, compare, exceeds
 from .decide import Decided
 from .lowering import from_lowered, kept_arguments, lower_traced
-from .overhead import MAX_NS, with_less_overhead
+from .overhead import MAX_NS, for_wheel, may_be_short
 from .pickling import Pickled
 from .wrapping import (
     Options,
@@ -42,6 +42,8 @@ _OPTIONS_OF_JAX = frozenset(
 )
 # Of a function; the oldest is compiled again when it is called.
 _MAX_VERSIONS = 4096
+# Times what a short call takes: a first one does not make it so much longer.
+_FAR = 10
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,12 @@ class _Version:
         if not is_repeated or self.executable is None or not set(types) <= _CHECKED:
             return _Last(self, None)
         dtypes = dict(zip(self.kept, self.dtypes, strict=True))
+        # numpy's float64 is equal to None.
         arrays = [
             (index, leaf.shape, leaf.dtype, dtypes.get(index))
             for index, leaf in enumerate(leaves)
-            if isinstance(leaf, np.ndarray) and leaf.dtype != dtypes.get(index)
+            if isinstance(leaf, np.ndarray)
+            and (index not in dtypes or leaf.dtype != dtypes[index])
         ]
         # Other values of numbers that are not used are of no importance.
         are_all = len(self.kept) == len(leaves)
@@ -114,17 +118,22 @@ class _Last:
     others: tuple[tuple[int, Any, Any, Any], ...] = ()
     kept: tuple[int, ...] | None = None
 
-    def is_for(self, leaves: list[Any]) -> bool:
-        """Whether `others` and `kept` hold, which are then applied to `leaves`."""
-        for index, shape, given, wanted in self.others:
-            leaf = leaves[index]
-            if leaf.dtype != given or leaf.shape != shape:
-                return False
+    def arguments(self, leaves: list[Any]) -> list[Any] | None:
+        """What the executable takes of a call with these types; None if not this one.
+
+        Args:
+            leaves: flat arguments, of the types in `types`.
+        """
+        if not self.others and self.kept is None:
+            return leaves
+        for index, shape, given, _ in self.others:
+            if leaves[index].dtype != given or leaves[index].shape != shape:
+                return None
+        found = list(leaves)
+        for index, _, _, wanted in self.others:
             if wanted is not None:
-                leaves[index] = leaf.astype(wanted)
-        if self.kept is not None:
-            leaves[:] = [leaves[i] for i in self.kept]
-        return True
+                found[index] = found[index].astype(wanted)
+        return found if self.kept is None else [found[i] for i in self.kept]
 
 
 class NumpyFunction(Pickled):
@@ -193,15 +202,14 @@ class NumpyFunction(Pickled):
             and last.version.jaxpr() is not None
         ):
             assert last.version.executable is not None
-            given = leaves
-            if last.others or last.kept is not None:
-                given = list(leaves)
-            try:
-                if given is leaves or last.is_for(given):
+            given = last.arguments(leaves)
+            if given is not None:
+                try:
                     outputs = last.version.executable(*given)
+                except ArgumentError:
+                    pass  # other shapes or dtypes
+                else:
                     return self._unflatten(last.version.tree, outputs)
-            except ArgumentError:
-                pass  # other shapes or dtypes
         version = self._version(leaves, tree, args, kwargs)
         if version.executable is None:
             return self._run_plain(args, kwargs)
@@ -341,28 +349,42 @@ class NumpyFunction(Pickled):
         self, module: HloModule, default: Executable, inputs: Sequence[Any]
     ) -> Executable:
         """The module compiled by XLA's default or hloenv's rules."""
-        fastest, applied = default, module
-        for rules in (forms_of, with_less_overhead):
-            if (
-                rules is with_less_overhead
-                and self._budget
-                and _nanoseconds(fastest, inputs) > MAX_NS
-            ):
-                break
+        fastest, last = default, Decided(module, module, route="stablehlo")
+        for rules in (_forms, _overhead):
             try:
-                decided = rules(applied)
+                if rules is _overhead and not self._is_short(module, fastest, inputs):
+                    break
+                decided = rules(last)
                 if decided is None:
                     continue
-                decided = replace(decided, module=module)
                 other = compile(decided.result, finish=_finish_of(decided))
                 found = self._compared(decided, fastest, other, inputs)
             except HloEnvError as error:  # of a pass, of a compiler or in a run
                 reason = f"{type(error).__name__}: {error}"
                 found = replace(Decided(module, module), is_used=False, reason=reason)
             if found.is_used and decided is not None:
-                fastest, applied = other, decided.applied
+                if last.accepted:  # is in this one
+                    del self.considered[-1]
+                    found = _over(last, found)
+                fastest, last = other, found
             self.considered.append(found.without_large_modules())
         return fastest
+
+    def _is_short(
+        self, module: HloModule, executable: Executable, inputs: Sequence[Any]
+    ) -> bool:
+        """Whether a call takes so little that the runtime's overhead counts."""
+        if not self._budget:
+            return may_be_short(module)
+        for _ in range(2):  # the first may be slower
+            begin = time.perf_counter_ns()
+            executable(*inputs)
+            taken = time.perf_counter_ns() - begin
+            if taken <= MAX_NS:
+                return True
+            if taken > _FAR * MAX_NS:
+                break
+        return False
 
     def _compared(
         self,
@@ -397,14 +419,23 @@ def _finish_of(decided: Decided) -> Finish:
     return "none" if decided.route == "wheel" else "legalize"
 
 
-def _nanoseconds(executable: Executable, inputs: Sequence[Any]) -> int:
-    """The shorter of two calls."""
-    times = []
-    for _ in range(2):
-        begin = time.perf_counter_ns()
-        executable(*inputs)
-        times.append(time.perf_counter_ns() - begin)
-    return min(times)
+def _over(first: Decided, second: Decided) -> Decided:
+    """The second, compared with the first, with what both have gained."""
+    if first.speedup is None or second.speedup is None:
+        return second
+    interval = second.interval
+    if interval is not None:
+        interval = first.speedup * interval[0], first.speedup * interval[1]
+    return replace(second, speedup=first.speedup * second.speedup, interval=interval)
+
+
+def _forms(decided: Decided) -> Decided | None:
+    return forms_of(decided.module)
+
+
+def _overhead(decided: Decided) -> Decided | None:
+    found = for_wheel(decided)
+    return found if found.route == "wheel" else None
 
 
 def _type_of(leaf: Any) -> Any:

@@ -27,7 +27,8 @@ class Trial:
         is_fault: whether it failed, or its outputs differ and should not.
         lowered: what was compiled with options of the compiler; None without any.
         discard: frees what was made for it, if it is not used.
-        keep: keeps what was compiled, for other processes; None if that cannot be.
+        keep: keeps what was compiled, for other processes, where that is possible;
+            None where nothing is compiled for it alone.
     """
 
     attempt: str

@@ -40,6 +40,7 @@ _MAX_FILE_DAYS = 30
 # comparison, and what is known of a module.
 _SOURCES = (
     *("policies/known_forms.py", "policies/loops.py", "jax/attempts.py"),
+    "search/spaces.py",
     *("jax/stages.py", "jax/by_wheel.py", "jax/overhead.py"),
     *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
     *("jax/wrapping.py", "runtime/random_inputs.py"),
@@ -100,6 +101,7 @@ def key_of(fingerprint: str, budget: float, others: Mapping[str, Any]) -> str:
         "machine": machine.id,
         "cores": len(os.sched_getaffinity(0)),
         "flags": machine.flags,
+        "threads": os.environ.get("NPROC", ""),  # of jaxlib's runtime
         "compiler": _compiler_options(),
         "jax": jax.__version__,
         "build": build(),

@@ -344,8 +344,8 @@ class _Estimate:
 
 register_policy(
     "small-loops",
-    "make loops and runs of small instructions single kernels where that is estimated "
-    "to be faster; leave the rest undecided",
+    "make loops, and runs of small instructions in loops, single kernels where that is "
+    "estimated to be faster; leave the rest undecided",
     lambda _: SmallLoops(),
 )
 

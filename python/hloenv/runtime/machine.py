@@ -74,7 +74,7 @@ def this_machine() -> Machine:
 
 # What a compiler may use; the other flags are of the system.
 _FEATURES = (
-    *("sse", "ssse", "avx", "amx", "fma", "f16c", "bmi", "abm", "adx", "movbe"),
+    *("sse", "ssse", "avx", "apx", "amx", "fma", "f16c", "bmi", "abm", "adx", "movbe"),
     *("popcnt", "aes", "vaes", "pclmul", "vpclmul", "sha", "gfni", "xop", "tbm"),
     *("asimd", "sve", "neon", "crc32", "i8mm", "bf16", "atomics"),
 )

@@ -126,26 +126,26 @@ def parse_extra(text: str) -> dict[str, str]:
 @contextlib.contextmanager
 def _adding(extra: Mapping[str, str]) -> Iterator[None]:
     """Adds to the options of the compilations in the block, of this thread only."""
-    try:
-        from jax._src import compiler
-        from jaxlib import xla_client
-
-        original: Any = compiler.get_compile_options
-        parse: Any = xla_client.CompileOptions.ParseFromString
-    except (ImportError, AttributeError):
-        raise CompileError(
-            f"this version of jax does not take {EXTRA}; leave it out"
-        ) from None
     here = threading.get_ident()
+    with _lock:  # another thread's function must not be taken for jax's
+        try:
+            from jax._src import compiler
+            from jaxlib import xla_client
 
-    def added(*args: Any, **kwargs: Any) -> Any:
-        options = original(*args, **kwargs)
-        if threading.get_ident() != here:
-            return options
-        # Serialized messages are merged by concatenation.
-        return parse(options.SerializeAsString() + _serialized(extra))
+            original: Any = compiler.get_compile_options
+            parse: Any = xla_client.CompileOptions.ParseFromString
+        except (ImportError, AttributeError):
+            raise CompileError(
+                f"this version of jax does not take {EXTRA}; leave it out"
+            ) from None
 
-    with _lock:
+        def added(*args: Any, **kwargs: Any) -> Any:
+            options = original(*args, **kwargs)
+            if threading.get_ident() != here:
+                return options
+            # Serialized messages are merged by concatenation.
+            return parse(options.SerializeAsString() + _serialized(extra))
+
         compiler.get_compile_options = added
         try:
             yield

@@ -22,34 +22,53 @@ def serialize(compiled: Any) -> bytes | None:
         return None
 
 
+class Loading:
+    """What has become of an executable.
+
+    Attributes:
+        is_tried: whether there was a compilation.
+        is_loaded: whether it was loaded there.
+    """
+
+    is_tried = False
+    is_loaded = False
+
+
 @contextlib.contextmanager
-def loading(data: bytes) -> Iterator[None]:
-    """Compilations of this thread in the block load an executable instead.
+def loading(data: bytes) -> Iterator[Loading]:
+    """The first compilation of this thread in the block loads an executable instead.
 
     What cannot be loaded, as by another version of jaxlib, is compiled.
 
     Args:
         data: of `serialize`, for the same module, options and machine.
     """
+    found = Loading()
     try:
         from jax._src import compiler
-
-        original: Any = compiler.backend_compile_and_load
-    except (ImportError, AttributeError):  # another version of jax
-        yield
+    except ImportError:  # another version of jax
+        yield found
         return
     here = threading.get_ident()
+    with _lock:  # another thread's function must not be taken for jax's
+        original: Any = getattr(compiler, "backend_compile_and_load", None)
+        if original is None:
+            yield found
+            return
 
-    def load(*args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == here:
-            with contextlib.suppress(Exception):
-                backend, _, devices, options = args[:4]
-                return backend.deserialize_executable(data, devices, options)
-        return original(*args, **kwargs)
+        def load(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == here and not found.is_tried:
+                found.is_tried = True
+                # jaxlib's errors have no common root.
+                with contextlib.suppress(Exception):
+                    backend, _, devices, options = args[:4]
+                    result = backend.deserialize_executable(data, devices, options)
+                    found.is_loaded = True
+                    return result
+            return original(*args, **kwargs)
 
-    with _lock:
         compiler.backend_compile_and_load = load
         try:
-            yield
+            yield found
         finally:
             compiler.backend_compile_and_load = original
