@@ -338,3 +338,78 @@ def test_the_policy_takes_small_loops_only():
 def test_it_belongs_after_fusion():
     with pytest.warns(hloenv.PositionWarning, match="single-kernel"):
         capture(loop(OFFERED["dot"]))
+
+
+def _with_runs(trips):
+    """Products of small matrices before a loop, and in it, beside what needs a thunk."""
+    products = "\n".join(
+        f"  p{i} = f32[4,4] dot(p{i - 1}, p{i - 1}), lhs_contracting_dims={{1}}, "
+        "rhs_contracting_dims={0}"
+        for i in range(1, 13)
+    )
+    return hloenv.HloModule.from_text(
+        f"""HloModule m
+less {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}}
+body {{
+  s = (s32[], f32[4,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  p0 = f32[4,4] get-tuple-element(s), index=1
+{products}
+  q = f32[4,4] sort(p12), dimensions={{1}}, to_apply=less
+  ROOT t = (s32[], f32[4,4]) tuple(n, q)
+}}
+condition {{
+  s = (s32[], f32[4,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({trips})
+  ROOT r = pred[] compare(i, n), direction=LT
+}}
+ENTRY e {{
+  zero = s32[] constant(0)
+  p0 = f32[4,4] parameter(0)
+{products}
+  s = (s32[], f32[4,4]) tuple(zero, p12)
+  w = (s32[], f32[4,4]) while(s), condition=condition, body=body
+  ROOT r = f32[4,4] get-tuple-element(w), index=1
+}}"""
+    )
+
+
+def test_the_policies_take_runs_in_loops_and_everywhere():
+    env = hloenv.HloEnv(_with_runs(100))
+    env.run_until("copy-insertion")
+    alternatives = env.get_alternatives("single-kernel")
+    taken = {}
+    for name in ("small-loops", "low-overhead"):
+        decisions = hloenv.policies.get_policy(name)(alternatives)
+        rules = {each.choices[1].rule for each in alternatives}
+        assert rules == {"run"}
+        taken[name] = int((decisions > 0).sum())
+    assert 0 < taken["small-loops"] < taken["low-overhead"] == len(alternatives)
+    # A run of no time is no gain; one that is repeated is.
+    estimates = [_with_runs(each) for each in (1, 1000)]
+    counts = []
+    for module in estimates:
+        env = hloenv.HloEnv(module)
+        env.run_until("copy-insertion")
+        found = env.get_alternatives("single-kernel")
+        decisions = hloenv.policies.get_policy("small-loops")(found)
+        counts.append(int((decisions > 0).sum()))
+    assert counts[0] == 0 < counts[1]
+
+
+def test_low_overhead_decides_dots_and_the_order_of_thunks():
+    policy = hloenv.policies.get_policy("low-overhead")
+    env = hloenv.HloEnv(_with_runs(3))
+    env.run_until("fusion")
+    dots = env.get_alternatives("dot-lowering")
+    assert len(dots)
+    assert (policy(dots) == 1).all()
+    other = hloenv.HloEnv(_with_runs(3)).get_alternatives("algsimp")
+    assert (policy(other) == -1).all()
