@@ -268,3 +268,23 @@ def test_the_ablation_is_of_the_result_that_it_began_with(simulated, program):
     entry, _ = tune(program, mode="sequence")
     assert entry.label == "vectors=512"
     assert entry.stages == ()
+
+
+def test_a_slow_stage_leaves_the_others_their_share(simulated, program, monkeypatch):
+    """As forms of a network, whose compilation takes most of a short budget."""
+    asked = []
+    real = Tuner._measured
+
+    def slow(self, measuring, batch):
+        asked.extend((arm.name, self._until) for _, arm in batch[:1])
+        if self.state.stage == "forms":
+            self._started -= 0.5 * self._options.seconds
+        return real(self, measuring, batch)
+
+    monkeypatch.setattr(Tuner, "_measured", slow)
+    tune(program, mode="sequence", seconds=60.0, keep=False)
+    stages = [name for name, _ in asked]
+    assert "forms" in stages
+    later = stages[stages.index("forms") + 1 :]
+    assert len(set(later) - {"forms"}) >= 2
+    assert all(until <= 1.0 for _, until in asked)

@@ -87,6 +87,8 @@ class Tuner:
         self._candidates: dict[Configuration, Candidate] = {}
         self._arms: list[Arm] = []
         self._started = time.monotonic()
+        # Share of the seconds after which running measurements are ended.
+        self._until = 1.0
         self._best_of_stage: dict[str, Result] = {}
         self._open = contextlib.ExitStack()
         self._inputs = inputs_key(program.module, program.inputs)
@@ -202,7 +204,11 @@ class Tuner:
         limit = options.measurements
         for index, stage in enumerate(used):
             self._arms = [StageArm(self.space, stage)]
-            share = _SEARCH_SHARE * (index + 1) / len(used)
+            # What is left to a stage does not depend on how long the earlier ones took:
+            # a measurement that has begun may take a second share, and no more.
+            now = (time.monotonic() - self._started) / max(options.seconds, 1e-9)
+            share = now + max(_SEARCH_SHARE - now, 0.0) / (len(used) - index)
+            self._until = min(2 * share - now, 1.0)
             most = None
             if limit is not None:
                 most = limit * (index + 1) // len(used)
@@ -218,6 +224,7 @@ class Tuner:
             ]
             plain = Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
             self._best_of_stage[stage] = max([plain, *alone], key=score)
+        self._until = 1.0
 
     def _explore(
         self,
@@ -345,7 +352,7 @@ class Tuner:
         results: dict[int, Result],
     ) -> None:
         """Adds the results of the candidates, by their numbers in the batch."""
-        until = self._started + self._options.seconds
+        until = self._started + self._until * self._options.seconds
         for number, measurement in measuring.measure(waiting, until=until):
             _, arm = batch[number]
             interval = measurement.speedup_interval
