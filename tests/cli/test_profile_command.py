@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import hloenv
 from hloenv.cli import main
 from hloenv.cli import profile as command
+from hloenv.cli.arguments import engine_of
 from hloenv.cost.profile import Kernel, profile
 from hloenv.cost.roofline import Rates
 from hloenv.hlo.pipeline import finish
@@ -95,9 +97,22 @@ def test_a_module_that_the_pipeline_takes_only_once():
     [(1e9, 1.0, 0.5), (1.0, 1e9, 0.25), (math.nan, 1e9, 0.25)],
 )
 def test_the_distance_from_the_peak(flops, size, expected):
-    rates = Rates(dot_flops_per_s=2e9, cache_bytes_per_s=4e9)
+    rates = Rates(
+        dot_flops_per_s=2e9,
+        cache_bytes_per_s=4e9,
+        cache_bytes=5e9,
+        memory_bytes_per_s=1e9,
+        transcendentals_per_s=1e8,
+    )
     kernel = Kernel("k", "dot", "", 1, 1.0, 1.0, flops, size, "")
     assert kernel.of_peak(rates) == pytest.approx(expected)
+    # Beyond the caches, and in two runs that each fit; exponentials.
+    stream = Kernel("k", "fusion", "", 1, 4.0, 1.0, 1.0, 6e9, "")
+    assert stream.of_peak(rates) == pytest.approx((1.25 + 1) / 4)
+    twice = Kernel("k", "fusion", "", 2, 4.0, 1.0, 1.0, 6e9, "")
+    assert twice.of_peak(rates) == pytest.approx(1.5 / 4)
+    exponential = Kernel("k", "fusion", "", 1, 4.0, 1.0, 2e8, 8e8, "", 2e8)
+    assert exponential.of_peak(rates) == pytest.approx(0.5)
     unknown = Kernel("k", "dot", "", 1, 1.0, 1.0, math.nan, math.nan, "")
     assert math.isnan(unknown.of_peak(rates))
 
@@ -123,3 +138,20 @@ def test_a_picture(folder, capsys):
     assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
     assert main(["profile", "model.hlo", "-o", "profile.txt"]) == 1
     assert "--json has the numbers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "module", "expected"),
+    [
+        (None, "train.py:step", "jaxlib"),
+        (None, "package.module:step", "jaxlib"),
+        (None, "model.hlo", "wheel"),
+        (None, "-", "wheel"),
+        (None, "hloenv://dataset/test", "wheel"),
+        ("wheel", "train.py:step", "wheel"),
+        ("jaxlib", "model.hlo", "jaxlib"),
+    ],
+)
+def test_a_function_is_profiled_as_jax_runs_it(folder, given, module, expected):
+    args = argparse.Namespace(engine=given, module=module)
+    assert engine_of(args) == expected

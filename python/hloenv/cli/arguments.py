@@ -17,6 +17,7 @@ from ..hlo.pass_text import parse_pass
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.store import Store
 from ..runtime.executable import Engine
+from .load import is_function
 from .numbers import add_count
 from .sandbox import add_isolation
 
@@ -127,15 +128,27 @@ def parse_passes(texts: Sequence[str]) -> list[Pass | Pipeline]:
     return [parse_pass(text) for text in texts]
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Adds --engine."""
+def add_engine(parser: argparse.ArgumentParser, *, by_module: bool = False) -> None:
+    """Adds --engine.
+
+    Args:
+        parser: to add it to.
+        by_module: whether it is None by default, for `engine_of`.
+    """
+    default = "jaxlib for FILE.py:FUNCTION, else wheel" if by_module else "wheel"
     parser.add_argument(
         "--engine",
         choices=get_args(Engine),
-        default="wheel",
-        help="the XLA that compiles and runs: wheel (default), that of TensorFlow's "
-        "wheel; jaxlib, that of jax.jit, called from Python",
+        default=None if by_module else "wheel",
+        help="the XLA that compiles and runs: wheel, that of TensorFlow's wheel; "
+        f"jaxlib, that of jax.jit, called from Python (default: {default})",
     )
+
+
+def engine_of(args: argparse.Namespace) -> Engine:
+    """The engine that runs `args.module` for its user, if none was given."""
+    engine: Engine | None = args.engine
+    return engine or ("jaxlib" if is_function(args.module) else "wheel")
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:

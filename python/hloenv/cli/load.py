@@ -29,6 +29,12 @@ class FunctionError(HloEnvError, RuntimeError):
     """The Python function of a MODULE argument could not be found, or failed."""
 
 
+def is_function(source: str) -> bool:
+    """Whether `load_module` takes it for a function of a Python file or module."""
+    is_uri = source.startswith("hloenv://")
+    return ":" in source and not is_uri and not Path(source).exists()
+
+
 def load_module(source: str, max_instructions: int | None = None) -> HloModule:
     """Loads a module.
 
@@ -55,7 +61,7 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
         (benchmark, *_) = find_benchmarks(source)
         with reading():
             module = benchmark.load()
-    elif ":" in source and not Path(source).exists():
+    elif is_function(source):
         module = from_function(source)
     elif source.endswith((".py", ".mlir")):
         raise ParseError(_OTHER_KINDS[Path(source).suffix].format(source))

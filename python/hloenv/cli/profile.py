@@ -16,7 +16,14 @@ from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..measurement.store import Store
 from . import output
-from .arguments import add_engine, add_limit, add_module, add_store, open_store
+from .arguments import (
+    add_engine,
+    add_limit,
+    add_module,
+    add_store,
+    engine_of,
+    open_store,
+)
 from .load import load_module
 from .numbers import add_count
 
@@ -30,7 +37,7 @@ EXAMPLES = """\
 examples:
   hloenv profile model.hlo
   hloenv profile train.py:step --threads 2 --top 30
-  hloenv profile train.py:step --engine jaxlib
+  hloenv profile train.py:step --engine wheel
   hloenv profile model.hlo --json > profile.json
   hloenv profile model.hlo -o profile.png
 """
@@ -50,7 +57,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="also draw the shares, as .png, .svg or .pdf",
     )
-    add_engine(parser)
+    add_engine(parser, by_module=True)
     add_store(parser)
 
 
@@ -63,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
         rates = _rates(args, store)
         with output.progress("timing the kernels", is_shown=not args.json):
             found = profile(
-                module, threads=args.threads, store=store, engine=args.engine
+                module, threads=args.threads, store=store, engine=engine_of(args)
             )
     if args.output is not None:
         draw(found, args.output)

@@ -56,6 +56,7 @@ class Kernel:
         flops: operations of all runs, with exp, log and the like; NaN if unknown.
         bytes: that all runs read and write; NaN if unknown.
         source: the operation and the source line, from the frontend's metadata.
+        transcendentals: exp, log and the like of all runs; NaN if unknown.
     """
 
     name: str
@@ -67,19 +68,26 @@ class Kernel:
     flops: float
     bytes: float
     source: str
+    transcendentals: float = math.nan
 
     def of_peak(self, rates: Rates) -> float:
-        """The larger share of the machine's peak: of arithmetic or of memory.
+        """The largest share of a peak of the machine: of arithmetic or of memory.
 
-        1 means that the machine is the limit; far below, that the code is.
+        What a run reads and writes beyond the caches counts at the rate of the memory;
+        exp, log and the like at their own. 1 means that the machine is the limit; far
+        below, that the code is.
         """
         if not self.seconds > 0:
             return math.nan
-        shares = (
-            self.flops / self.seconds / rates.dot_flops_per_s,
-            self.bytes / self.seconds / rates.cache_bytes_per_s,
+        in_caches = min(self.bytes, self.runs * rates.cache_bytes)
+        bounds_s = (
+            self.flops / rates.dot_flops_per_s,
+            self.transcendentals / rates.transcendentals_per_s,
+            in_caches / rates.cache_bytes_per_s
+            + (self.bytes - in_caches) / rates.memory_bytes_per_s,
         )
-        return max((each for each in shares if not math.isnan(each)), default=math.nan)
+        known = [each for each in bounds_s if not math.isnan(each)]
+        return max(known, default=math.nan) / self.seconds
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ def profile(
     kernels = []
     for row in rows:
         seconds = row["runs"] * row["seconds"]
-        flops, moved = work.get(row["name"], (math.nan, math.nan))
+        flops, moved, others = work.get(row["name"], (math.nan, math.nan, math.nan))
         kernels.append(
             Kernel(
                 row["name"],
@@ -155,6 +163,7 @@ def profile(
                 flops * row["runs"],
                 moved * row["runs"],
                 str(sources.get(row["name"], Source("", "", 0))),
+                others * row["runs"],
             )
         )
     return ModuleProfile(module.name, threads, whole.median_ns * 1e-9, kernels)
@@ -236,12 +245,13 @@ def _emitter_of(name: str, opcode: str) -> str:
     return _EMITTERS.get(opcode, "")
 
 
-def _work_of(module: HloModule) -> dict[str, tuple[float, float]]:
-    """Operations and bytes of one run of each instruction, by name."""
+def _work_of(module: HloModule) -> dict[str, tuple[float, float, float]]:
+    """Operations, bytes, and exp and the like of a run of each instruction, by name."""
     graph = HloGraph.from_module(module)
     flops = np.where(graph.flops < 0, math.nan, graph.flops + graph.transcendentals)
     moved = np.where(graph.bytes_accessed < 0, math.nan, graph.bytes_accessed)
+    others = np.where(graph.transcendentals < 0, math.nan, graph.transcendentals)
     return {
-        name: (float(flops[i]), float(moved[i]))
+        name: (float(flops[i]), float(moved[i]), float(others[i]))
         for i, name in enumerate(graph.node_names)
     }
