@@ -9,9 +9,11 @@ import json
 import pytest
 import torch
 
+import hloenv
 from hloenv._checkpoints import read_checkpoint, write_checkpoint
 from hloenv.cost.registry import get_estimator
 from hloenv.errors import ArgumentError, HloEnvError
+from hloenv.hlo.python_passes import remove_pass
 from hloenv.learn import substitution_training
 from hloenv.learn.agent import CheckpointError
 from hloenv.learn.substitution_agent import load_substitution_agent
@@ -148,11 +150,41 @@ def test_a_module_that_fails_counts_as_one(config, tmp_path, monkeypatch):
         ({"agent": "other"}, "agent must be one of shared, xrlflow"),
         ({"steps": 0}, "steps must be >= 1"),
         ({"device": "tpu"}, "device must be"),
+        ({"passes": ()}, "passes must name one"),
     ],
 )
 def test_settings_that_are_wrong(config, changes, message):
     with pytest.raises(ArgumentError, match=message):
         dataclasses.replace(config, **changes)
+
+
+def test_an_agent_of_rules_in_python(config, tmp_path):
+    """What `hloenv.rule` registers can be trained on, alone."""
+    hloenv.rule(
+        "own-factor",
+        before="""
+            ab = dot(a, b), $dims
+            cb = dot(c, b), $dims
+            ROOT r = add(ab, cb)
+        """,
+        after="""
+            s = add(a, c)
+            ROOT r = dot(s, b), $dims
+        """,
+        where=lambda match: match["a"].dims == match["c"].dims,
+    )
+    folder = tmp_path / "run"
+    try:
+        own = short(config, passes=("own-factor",))
+        agent = train_substitution(own, folder)
+        found = agent.improve(sum_of_products(), get_estimator("operators"))
+        assert len(found.path) == 1
+        report = json.loads((folder / "report.json").read_text())
+        assert report["methods"]["greedy"]["speedup"] > 1
+    finally:
+        remove_pass("own-factor")
+    with pytest.raises(HloEnvError, match="own-factor"):
+        load_substitution_agent(folder / "best.safetensors")
 
 
 def test_checkpoints_that_are_none(config, tmp_path):

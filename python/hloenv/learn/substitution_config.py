@@ -10,6 +10,9 @@ from ..cost.registry import describe_estimator
 from ..envs.substitution import SubstitutionEnv
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
+from ..hlo.pass_text import parse_pass
+from ..hlo.passes import Pass, Pipeline
+from ..substitution.candidates import DEFAULT_PASSES
 from .config_file import FileConfig
 
 AGENTS = {"shared": "substitution_graph", "xrlflow": "candidate_graphs"}
@@ -28,6 +31,8 @@ class SubstitutionConfig(FileConfig):
         estimator: of the cost of a module, by name.
         reward: of a step; empty for "improved:" and the estimator, whose return is the
             gain of the best module, or for X-RLflow's "saved:" with that agent.
+        passes: candidate passes whose choices are the substitutions; also those that a
+            Python file registers (`hloenv.rule`).
         steps: of PPO.
         max_steps: length of an episode.
         max_candidates: of one module; further ones are left out.
@@ -48,6 +53,7 @@ class SubstitutionConfig(FileConfig):
     validation: str = "hloenv://dataset/validation?max_instructions=600"
     estimator: str = "operators"
     reward: str = ""
+    passes: tuple[str, ...] = DEFAULT_PASSES
     steps: int = 20_000
     max_steps: int = 50
     max_candidates: int = 200
@@ -66,6 +72,9 @@ class SubstitutionConfig(FileConfig):
             raise ArgumentError(
                 f"agent must be one of {', '.join(AGENTS)}, got {self.agent!r}"
             )
+        if not self.passes:
+            raise ArgumentError("passes must name one candidate pass or more")
+        self.pipelines()
         self.check_no_file("estimator", "reward")
         describe_estimator(self.estimator)
         self.check_least(0, "seed")
@@ -76,6 +85,14 @@ class SubstitutionConfig(FileConfig):
             raise ArgumentError(
                 f"device must be auto, cpu or cuda, got {self.device!r}"
             )
+
+    def pipelines(self) -> list[Pass | Pipeline]:
+        """`passes`, with their options.
+
+        Raises:
+            UnknownPassError, PassOptionError: no such pass or option.
+        """
+        return [parse_pass(each) for each in self.passes]
 
     @property
     def reward_of_step(self) -> str:
@@ -97,6 +114,7 @@ class SubstitutionConfig(FileConfig):
         return SubstitutionEnv(
             benchmark or self.train,
             observation=AGENTS[self.agent],
+            passes=self.pipelines(),
             reward=self.reward_of_step,
             max_steps=self.max_steps,
             max_candidates=self.max_candidates,

@@ -233,7 +233,9 @@ class _Run(PPORun):
             )
 
         def greedily(module: HloModule) -> Substituted:
-            expander = Expander(max_candidates=config.max_candidates)
+            expander = Expander(
+                config.pipelines(), max_candidates=config.max_candidates
+            )
             budget = Budget(config.max_steps)
             return greedy(module, estimator, expander=expander, budget=budget)
 

@@ -31,12 +31,14 @@ examples:
   hloenv train substitution -o runs/small --small
   hloenv train substitution -o runs/paper --agent xrlflow --seed 3
   hloenv train substitution -o runs/paper --resume
+  hloenv train substitution mine.toml -o runs/mine --import rules.py
   tensorboard --logdir runs
 
 a configuration; hloenv.learn.SubstitutionConfig describes all settings:
   agent = "shared"                    # or xrlflow
   estimator = "operators"             # or kernel-cache, or your own my.py:Model
   train = "hloenv://dataset/train?max_instructions=600"
+  passes = ["substitutions", "reassociate", "merge-dots"]  # or of --import FILE
   steps = 20000
   [ppo]                               # hloenv.learn.graph_ppo.PPOConfig
   learning_rate = 5e-4
