@@ -72,6 +72,19 @@ def test_a_loop_stays_in_jaxlib_where_that_is_not_slower(verdicts):
     assert verdicts == []
 
 
+def test_a_small_gain_by_another_compiler_is_none(verdicts):
+    """Timed in turns; after other work of the process it may be a loss."""
+    verdicts += [replace(FASTER, speedup=1.06, interval=(1.03, 1.08))]
+    fast = hloenv.jit(smoothed, remember=False)
+    fast(CARRY, ROWS)
+    assert fast.decided == []
+    assert "by a twentieth" in fast.explain()
+    verdicts += [replace(FASTER, speedup=1.06, interval=(1.05, 1.08))]
+    fast = hloenv.jit(smoothed, remember=False)
+    fast(CARRY, ROWS)
+    assert len(fast.decided) == 1
+
+
 def test_what_is_not_used_is_freed(verdicts):
     before = Counter(ffi_call._uses)
     verdicts += [SLOWER, FASTER, SLOWER]

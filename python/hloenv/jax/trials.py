@@ -12,6 +12,9 @@ from .decide import Decided
 from .replacements import Replaced
 from .verdicts import Verdict
 
+# Lower end of the interval of the speed-up by another compiler.
+_MIN_GAIN_OF_ANOTHER = 1.05
+
 
 @dataclass
 class Trial:
@@ -71,6 +74,11 @@ class Trial:
         # Another XLA rounds otherwise, which may count for much, as after many steps
         # of training; only of what was tuned is it known not to.
         is_known = self.decided.engine == "jaxlib" or bool(self.decided.tuned)
+        if not (self.reason or is_known) and _is_little(result):
+            self.reason = (
+                "another compiler's code is not clearly faster by a twentieth: less "
+                "may be a loss after other work"
+            )
         self.is_fault = not result.is_equal and is_known
         self.decided = replace(
             self.decided, speedup=result.speedup, interval=result.interval
@@ -81,6 +89,11 @@ class Trial:
         self.decided = replace(
             self.decided, speedup=verdict.speedup, interval=verdict.interval
         )
+
+
+def _is_little(result: Comparison) -> bool:
+    low = None if result.interval is None else result.interval[0]
+    return low is not None and low < _MIN_GAIN_OF_ANOTHER
 
 
 def fastest(trials: Iterable[Trial]) -> Trial | None:

@@ -41,7 +41,7 @@ _MAX_FILE_DAYS = 30
 _SOURCES = (
     *("policies/known_forms.py", "policies/loops.py", "jax/attempts.py"),
     "search/spaces.py",
-    *("jax/stages.py", "jax/by_wheel.py", "jax/overhead.py"),
+    *("jax/stages.py", "jax/by_wheel.py", "jax/overhead.py", "jax/trials.py"),
     *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
     *("jax/wrapping.py", "runtime/random_inputs.py"),
     *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py"),
