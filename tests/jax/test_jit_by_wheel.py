@@ -318,3 +318,47 @@ def test_what_has_nothing_to_gain_is_not_compiled_again(monkeypatch):
     fast(ANGLES)
     assert fast.decided == []
     assert compiled == []
+
+
+def test_a_kept_version_by_jaxlib_does_not_ask_the_wheel(verdicts, monkeypatch):
+    verdicts += [FASTER, SLOWER]
+
+    def fn(numbers, x):
+        return jnp.argsort(numbers), arm(x)
+
+    numbers = normal(1000)
+    first = hloenv.jit(fn)
+    first(numbers, ANGLES)
+    assert [each.engine for each in first.decided] == ["jaxlib"]
+    monkeypatch.setattr(attempts, "for_wheel", None)
+    monkeypatch.setattr(attempts, "child", None)
+    second = hloenv.jit(fn)
+    assert_same(second(numbers, ANGLES), jax.jit(fn)(numbers, ANGLES))
+    assert [each.engine for each in second.decided] == ["jaxlib"]
+
+
+def test_a_version_that_cannot_be_finished_leaves_the_others(verdicts, monkeypatch):
+    def fails(*_, **__):
+        raise CompileError("no")
+
+    def fn(numbers, x):
+        return jnp.argsort(numbers), arm(x)
+
+    monkeypatch.setattr(attempts, "compiled_by_wheel", fails)
+    verdicts += [FASTER]
+    fast = hloenv.jit(fn, remember=False)
+    fast(normal(1000), ANGLES)
+    assert [each.engine for each in fast.decided] == ["jaxlib"]
+    assert "no" in [each.reason for each in fast.considered]
+
+
+@pytest.mark.parametrize(("other", "best"), [(1.31, "jaxlib"), (1.4, "wheel")])
+def test_another_compiler_must_gain_more_than_other_forms(other, best, verdicts):
+    verdicts += [
+        replace(FASTER, speedup=1.3, interval=(1.25, 1.35)),
+        replace(FASTER, speedup=other, interval=(1.3, 1.45)),
+    ]
+    fast = hloenv.jit(lambda numbers, x: (jnp.argsort(numbers), arm(x)), remember=False)
+    fast(normal(1000), ANGLES)
+    assert verdicts == []
+    assert [each.engine for each in fast.decided] == [best]

@@ -64,8 +64,8 @@ def test_the_hook_is_registered_only_where_modules_are_replaced(
     fn, args = what
     fast = hloenv.jit(fn, remember=False)
     assert_same(fast(*args), fn(*args), tolerance=1e-4)
-    # A loop is compared by the wheel's code, too.
-    assert len(fast.considered) == 1 + (what is LOOPS)
+    # A loop is compared by the wheel's code, too, with less overhead and as it is.
+    assert len(fast.considered) == 1 + (what is LOOPS) * (1 + (verdict is SLOWER))
     assert len(fast.decided) == (verdict is FASTER)
     assert (dispatcher._unregister is not None) == is_registered
     # jax compiles the same trace anew for an argument that is tied to a device.

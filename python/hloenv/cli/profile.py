@@ -28,7 +28,7 @@ from .load import load_module
 from .numbers import add_count
 
 DESCRIPTION = (
-    "Times a module as a whole, and each of its kernels alone, and says what runs each "
+    "Times a module as a whole, and each of its kernels, and says what runs each "
     "kernel, its share of the time, its rates, and how far they are from the "
     "machine's peak: near 100 %, the machine is the limit; far below, another form or "
     "another decision may pay."

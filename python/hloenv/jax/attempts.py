@@ -152,6 +152,7 @@ def _is_default(decided: Decided) -> bool:
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
 _WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS = "wheel", "wheel_forms", "wheel_as_it_is"
+_BY_WHEEL = (_WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS)
 # Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
 # Those that have gained most (docs/results/programs.md). Others come after them, what
@@ -182,7 +183,7 @@ class Auto:
             return
         is_plain = stages.wanted in (_WHEEL, _WHEEL_AS_IT_IS)
         forms = None if is_plain else self._forms(stages)
-        if stages.wanted in (_WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS):
+        if stages.wanted in _BY_WHEEL:
             yield from self._by_wheel(stages, forms)
             return
         if forms is not None and forms.reason:
@@ -218,6 +219,8 @@ class Auto:
         """
         if not stages.compares or stages.donates or stages.has_while or stages.has_cond:
             return
+        if stages.wanted not in ("", *_BY_WHEEL):  # another attempt is best
+            return
         module = stages.module
         if not stages.has_scan and (has_loops(module) or not may_be_short(module)):
             return
@@ -231,12 +234,16 @@ class Auto:
                 child.try_compile(
                     decided.applied.to_bytes(), "legalize", timeout_s=COMPILE_TIMEOUT_S
                 )
-            decided = for_wheel(decided)
+            if stages.wanted != _WHEEL_AS_IT_IS:
+                decided = for_wheel(decided)
         except HloEnvError as error:
             yield Attempt(name, as_it_is, reason=str(error))
             return
         # Without loops, another compiler alone is no gain.
-        if decided.route == "wheel" and stages.wanted != _WHEEL_AS_IT_IS:
+        is_worth_it = decided.route == "wheel" or (
+            stages.has_scan and name == _WHEEL_FORMS
+        )
+        if is_worth_it and stages.wanted != _WHEEL_AS_IT_IS:
             prepare = functools.partial(_compiled, Attempt(name, decided), stages)
             yield Attempt(name, decided, prepare=prepare)
         # Steps in sequence may lose on several cores.

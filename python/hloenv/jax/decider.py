@@ -439,6 +439,11 @@ class Decider:
         """
         if attempt.prepare is not None:
             attempt = attempt.prepare()
+            if attempt.reason:  # its module may be none that can be named
+                return Trial(
+                    *(attempt.name, attempt.decided, self._inside, None),
+                    reason=attempt.reason,
+                )
         plan = self._plan(attempt)
         self.plans[signature] = plan
         moved: Callable[[], Any] | None = None

@@ -99,7 +99,14 @@ def _is_little(result: Comparison) -> bool:
 def fastest(trials: Iterable[Trial]) -> Trial | None:
     """The fastest of those that may be used; None if there is none."""
     usable = [each for each in trials if each.is_usable]
-    return max(usable, key=lambda each: each.decided.speedup or 1.0, default=None)
+    return max(usable, key=_worth, default=None)
+
+
+def _worth(trial: Trial) -> float:
+    """The speed-up; by another compiler, less what it must gain more."""
+    speedup = trial.decided.speedup or 1.0
+    is_other = trial.decided.engine == "wheel" and not trial.decided.tuned
+    return speedup / _MIN_GAIN_OF_ANOTHER if is_other else speedup
 
 
 def verdict_of(best: Trial | None, considered: Iterable[Decided]) -> Verdict:
