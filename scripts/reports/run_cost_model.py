@@ -221,9 +221,9 @@ def agreement(rows: list[Row], models: Sequence[str], truth: str) -> list[str]:
     ]
     count = len(rankings(rows, ROOFLINE, truth))
     top = [f"top-{k} slowdown" for k in TOP]
+    least = " and take 0.1 us or more" if truth == "truth" else ""
     return [
-        f"{count} modules, the variants of which differ by more than 2 % and take "
-        "0.1 us or more:",
+        f"{count} modules, the variants of which differ by more than 2 %{least}:",
         "",
         *table(("estimator", "Kendall's tau", "Spearman", *top), lines, "lrrrr"),
         "",

@@ -278,13 +278,12 @@ def test_a_slow_stage_leaves_the_others_their_share(simulated, program, monkeypa
     def slow(self, measuring, batch):
         asked.extend((arm.name, self._until) for _, arm in batch[:1])
         if self.state.stage == "forms":
-            self._started -= 0.5 * self._options.seconds
+            self._started -= 0.65 * self._options.seconds
         return real(self, measuring, batch)
 
     monkeypatch.setattr(Tuner, "_measured", slow)
     tune(program, mode="sequence", seconds=60.0, keep=False)
     stages = [name for name, _ in asked]
-    assert "forms" in stages
-    later = stages[stages.index("forms") + 1 :]
-    assert len(set(later) - {"forms"}) >= 2
+    # With fixed shares, 0.56 of the seconds are over before the next one begins.
+    assert [each for each in dict.fromkeys(stages) if each in STAGES] == list(STAGES)
     assert all(until <= 1.0 for _, until in asked)

@@ -28,20 +28,6 @@ _MAX_INSTRUCTIONS = 3000
 _BYTE_NS, _FLOP_NS, _TRANSCENDENTAL_NS = 0.02, 0.02, 0.5
 
 
-def with_less_overhead(module: HloModule) -> Decided | None:
-    """The module for the wheel's XLA with less overhead; None if no rule applies.
-
-    Args:
-        module: before XLA's passes; decisions on it stay.
-
-    Raises:
-        HloEnvError: a pass fails.
-    """
-    policy = get_policy("low-overhead")
-    decided = decide(module, policy, as_pipelines(_PASSES), until=None)
-    return decided if decided.num_accepted else None
-
-
 def for_wheel(decided: Decided) -> Decided:
     """What was decided, for the wheel's XLA, and there with less overhead.
 
@@ -51,8 +37,9 @@ def for_wheel(decided: Decided) -> Decided:
     Raises:
         HloEnvError: a pass fails.
     """
-    less = with_less_overhead(decided.applied)
-    if less is None:
+    policy = get_policy("low-overhead")
+    less = decide(decided.applied, policy, as_pipelines(_PASSES))
+    if not less.num_accepted:
         return replace(decided, route="stablehlo", engine="wheel")
     return replace(
         less,

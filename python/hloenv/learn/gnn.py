@@ -180,13 +180,9 @@ class GnnPolicy:
     def _decide(
         self, alternatives: Alternatives, generator: torch.Generator | None
     ) -> Int64Array:
-        decisions = self._decide_all(alternatives, generator)
-        untrained = self._untrained(alternatives)
-        if untrained.any():
-            decisions = decisions.copy()
-            left = CandidateTable(alternatives).default
-            decisions[untrained] = left[untrained]
-        return decisions
+        table = CandidateTable(alternatives)
+        decisions = self._decide_all(table, generator)
+        return np.where(self._untrained(alternatives), table.default, decisions)
 
     def _untrained(self, alternatives: Alternatives) -> BoolArray:
         """[A] whether all choices are of passes that no space of the training has."""
@@ -203,9 +199,9 @@ class GnnPolicy:
         )
 
     def _decide_all(
-        self, alternatives: Alternatives, generator: torch.Generator | None
+        self, table: CandidateTable, generator: torch.Generator | None
     ) -> Int64Array:
-        table = CandidateTable(alternatives)
+        alternatives = table.alternatives
         if not len(alternatives):
             return table.default
         if (size := alternatives.graph.num_nodes) > self._max_nodes:
