@@ -143,7 +143,7 @@ def _print(found: ModuleProfile, rates: Rates, top: int) -> None:
         _COLUMNS,
         [_row(each, rates) for each in found.kernels[:top]],
         title=f"{found.module}: {output.format_seconds(found.seconds)} a run on "
-        f"{cores}; its kernels alone: {output.format_seconds(kernels_s)}",
+        f"{cores}; its kernels: {output.format_seconds(kernels_s)}",
         right=_COLUMNS[2:],
     )
     rest = found.kernels[top:]
