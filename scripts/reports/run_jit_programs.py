@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares hloenv.jit with jax.jit on the programs of scripts/examples.
 
-These are programs.py, in the style of reports to jax, workloads.py, whole networks and
-simulations, and unseen.py, which nothing was set with.
+These are programs.py, in the style of reports to jax, workloads.py, networks and
+simulations, networks.py, whole networks of images, and unseen.py, which nothing was set
+with.
 
 Each program runs in its own process, without what earlier processes found. Both
 versions are called once, which includes the decision of hloenv.jit, and then timed
@@ -48,7 +49,8 @@ _ROUNDS = 5, 500  # minimum, maximum
 _GROUPS = {
     "programs.py": "programs in the style of reports to jax, and layers that are slow "
     "under jax.jit; the rules were set with them in view",
-    "workloads.py": "whole networks and simulations, likewise",
+    "workloads.py": "networks and simulations, likewise",
+    "networks.py": "whole networks of depthwise, grouped and transposed convolutions",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }
