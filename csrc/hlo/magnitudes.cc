@@ -209,6 +209,22 @@ Extremes SingularOf(const HloInstruction& instruction,
   return {may_be_zero, may_be_zero, false, may_be_zero};
 }
 
+// The operand that a select takes all elements from, where the module
+// determines its predicate: jnp.var divides by n, or is not a number where n is
+// none.
+const HloInstruction* TakenBy(const HloInstruction& select,
+                              KnownValues& known) {
+  const std::shared_ptr<const xla::Literal> predicate =
+      known.Of(*select.operand(0)).literal;
+  if (predicate == nullptr) return nullptr;
+  const absl::Span<const bool> values = predicate->data<bool>();
+  if (values.empty() ||
+      absl::c_any_of(values, [&](bool each) { return each != values[0]; })) {
+    return nullptr;
+  }
+  return select.operand(values[0] ? 1 : 2);
+}
+
 // Whether its result holds no floats of its operands.
 bool HasNoFloats(const HloInstruction& instruction) {
   return instruction.opcode() == HloOpcode::kCompare ||
@@ -240,6 +256,10 @@ Magnitudes::Magnitudes(const xla::HloModule& module, KnownValues* known) {
     for (const HloInstruction* instruction :
          computation->MakeInstructionPostOrder()) {
       const HloOpcode opcode = instruction->opcode();
+      if (opcode == HloOpcode::kSelect) {
+        const HloInstruction* taken = TakenBy(*instruction, *known);
+        if (taken != nullptr) taken_[instruction] = taken;
+      }
       const Extremes singular = SingularOf(*instruction, conversions, *known);
       if (singular.any()) extremes_[instruction] = singular;
       if (opcode == HloOpcode::kConstant || opcode == HloOpcode::kIota) {
@@ -286,6 +306,8 @@ Extremes Magnitudes::Known(const HloInstruction& instruction) const {
 // The extremes of the result of `instruction`, from those of its operands and
 // those in the computations that it calls.
 Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
+  const auto taken = taken_.find(&instruction);
+  if (taken != taken_.end()) return Of(*taken->second);
   Extremes extremes = OfOperation(instruction);
   if (HasNoFloats(instruction)) return extremes;
   for (const HloInstruction* operand : instruction.operands()) {

@@ -56,6 +56,9 @@ class Magnitudes {
   Extremes Reduced(const xla::HloInstruction& instruction) const;
 
   absl::flat_hash_map<const xla::HloInstruction*, Extremes> extremes_;
+  // Of a select whose predicate the module determines, the operand that it is.
+  absl::flat_hash_map<const xla::HloInstruction*, const xla::HloInstruction*>
+      taken_;
   // Of instructions that pass values on.
   mutable SourceFinder sources_;
 };
