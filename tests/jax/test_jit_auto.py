@@ -362,7 +362,7 @@ def test_settings_of_jax_are_part_of_the_signature(verdicts):
 def test_a_slow_function_is_not_compared_beyond_the_budget(monkeypatch):
     calls = []
 
-    def slow(plain, seconds, running):
+    def slow(plain, seconds, running, **_):
         calls.append(seconds)
         return "a comparison takes longer than the budget"
 

@@ -123,13 +123,13 @@ def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
     samples, running = [], []
     real = decider.exceeds
 
-    def sample(jax, call, count):
+    def sample(jax, call, count, **_):
         samples.append(call)
         return 1e12
 
-    def observed(plain, seconds, still):
+    def observed(plain, seconds, still, **more):
         running.append(still)
-        return real(plain, seconds, still)
+        return real(plain, seconds, still, **more)
 
     monkeypatch.setattr(jax_compare, "_sample", sample)
     monkeypatch.setattr(decider, "exceeds", observed)

@@ -24,6 +24,8 @@ _MIN_GAIN = 1.02
 # each version runs a few times instead; then how many times as fast it must be; and
 # beyond so long, the first run is not even repeated.
 _MAX_SLOW, SLOW_GAIN, _MAX_REPEATED = 4, 1.5, 10
+# Likewise where another form is known to be many times as fast.
+_MAX_PROMISING = 40
 
 Call = Callable[[], Any]
 ALL_NAN = "all outputs of the first call are NaN"
@@ -138,16 +140,23 @@ class Running:
         return time.perf_counter_ns() - self._begin_ns
 
 
-def exceeds(plain: Call, seconds: float, running: Running | None = None) -> str:
+def exceeds(
+    plain: Call,
+    seconds: float,
+    running: Running | None = None,
+    *,
+    is_promising: bool = False,
+) -> str:
     """Why a comparison would take too long; empty if it would not.
 
     Args:
         plain: a call of the plain function, which is compiled.
         seconds: as in `compare`.
         running: an earlier call; if that takes too long already, there is no other.
+        is_promising: as in `compare`.
     """
     jax = require_jax("hloenv.jit")
-    longest_ns = _excess_ns(seconds) / (2 * _ROUNDS[0])
+    longest_ns = _longest_ns(seconds)
     slowest_ns = _MAX_SLOW * longest_ns
     run_ns = 0 if running is None else running.wait_ns()
     for _ in range(2):  # other processes may have delayed the first
@@ -156,6 +165,8 @@ def exceeds(plain: Call, seconds: float, running: Running | None = None) -> str:
         run_ns = _sample(jax, plain, 1)
         if run_ns <= slowest_ns:
             return ""
+    if is_promising and run_ns <= _MAX_PROMISING * longest_ns:
+        return ""
     return _too_long(seconds)
 
 
@@ -191,12 +202,22 @@ def _excess_ns(seconds: float) -> float:
     return seconds * 1e10
 
 
+def _longest_ns(seconds: float) -> float:
+    """Of one run, of which a comparison has the fewest rounds."""
+    return _excess_ns(seconds) / (2 * _ROUNDS[0])
+
+
 def _too_long(seconds: float) -> str:
     return f"a comparison takes longer than the budget of {seconds:g} s"
 
 
 def compare(
-    plain: Call, other: Call, *, seconds: float, moved: Call | None = None
+    plain: Call,
+    other: Call,
+    *,
+    seconds: float,
+    moved: Call | None = None,
+    is_promising: bool = False,
 ) -> Comparison:
     """Compares the results of two functions, then times them interleaved.
 
@@ -209,6 +230,8 @@ def compare(
             minimum number of rounds, two runs of each decide; and nothing if one of
             each takes four times as long as such rounds may: the speed-up of these is
             in the result.
+        is_promising: whether the second may be many times as fast. If the first takes
+            up to forty times as long as a run of such rounds, one run of it decides.
     """
     jax = require_jax("hloenv.jit")
     begin = time.perf_counter_ns()
@@ -223,6 +246,9 @@ def compare(
             reason=f"its outputs differ from the plain function's: {differs}",
             is_equal=False,
         )
+    if is_promising and first_ns > _MAX_SLOW * _longest_ns(seconds):
+        others_ns = _sample(jax, other, 1), _sample(jax, other, 1)
+        return _compare_slow((first_ns,), others_ns)
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
     if other_ns > 2 * plain_ns:
         # Ends early: two samples so much slower are not noise.
@@ -241,7 +267,7 @@ def compare(
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
     for each in (plain, other):
         if isinstance(each, Consuming):
-            calls = min(calls, each.max_calls)
+            calls = max(1, min(calls, each.max_calls - 1))
     durations = take_turns(plain, other, rounds=_ROUNDS, seconds=seconds, calls=calls)
     speedup = speedup_of(*durations)
     low, high = speedup_interval(*durations)
@@ -249,8 +275,8 @@ def compare(
     return Comparison(speedup, (low, high), reason)
 
 
-def _compare_slow(plain_ns: tuple[int, int], others_ns: tuple[int, int]) -> Comparison:
-    """By two runs of each: too few for an interval, so that the gain must be large."""
+def _compare_slow(plain_ns: tuple[int, ...], others_ns: tuple[int, int]) -> Comparison:
+    """By two runs at most: too few for an interval, so that the gain must be large."""
     speedup = min(plain_ns) / max(others_ns)
     if speedup < SLOW_GAIN:
         return Comparison(
@@ -271,6 +297,10 @@ def take_turns(
 ) -> tuple[list[int], list[int]]:
     """Times two functions interleaved; the order alternates between rounds.
 
+    Each sample follows a call of the same function that is not timed: jax frees the
+    memory of a call after its results are there, and so in the time of the next one,
+    which took 18 ms longer after a call with 290 MB.
+
     Args:
         plain: calls the first.
         other: calls the second.
@@ -289,13 +319,16 @@ def take_turns(
         len(durations[0]) < most and time.perf_counter() < end
     ):
         for which in (0, 1) if len(durations[0]) % 2 == 0 else (1, 0):
-            durations[which].append(_sample(jax, (plain, other)[which], calls))
+            call = (plain, other)[which]
+            durations[which].append(_sample(jax, call, calls, after_itself=True))
     return durations
 
 
-def _sample(jax: Any, call: Call, count: int) -> int:
+def _sample(jax: Any, call: Call, count: int, *, after_itself: bool = False) -> int:
     if isinstance(call, Consuming):
-        call.prepare(count)
+        call.prepare(count + after_itself)
+    if after_itself:
+        jax.block_until_ready(call())
     begin = time.perf_counter_ns()
     for _ in range(count):
         jax.block_until_ready(call())

@@ -282,6 +282,18 @@ def _places(equation: Any) -> bool:
 
 
 RANDOM_STATE = "it draws other random numbers in each call (jax.lax.rng_uniform)"
+UNSHAREABLE = (
+    "the options that it is compiled with need arguments whose pytrees can be made of "
+    "types alone"
+)
+KEEPS_DONATED = (
+    "keeps its donated arguments: jaxlib drops the donations of a replaced module"
+)
+# A signature with options of the compiler needs a function of jax.jit of its own.
+LATER_OPTIONS = (
+    "another signature of this function was decided before: options of the compiler "
+    "are for the first"
+)
 
 
 def other_devices(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:

@@ -21,7 +21,15 @@ from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import WITH_OPTIONS, Attempt, Planner
 from .compare import ALL_NAN, Consuming, Running, compare, exceeds, too_large
-from .decide import RANDOM_STATE, Decided, other_devices, unsupported
+from .decide import (
+    KEEPS_DONATED,
+    LATER_OPTIONS,
+    RANDOM_STATE,
+    UNSHAREABLE,
+    Decided,
+    other_devices,
+    unsupported,
+)
 from .executables import compile_attempt, keep_executable
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
@@ -44,18 +52,6 @@ _MAX_WASTED = 120
 _WASTED = (
     "deciding for the last other arguments has taken {:.0f} s and found nothing: a "
     "function that is called with ever new shapes is left to jax.jit"
-)
-_UNSHAREABLE = (
-    "the options that it is compiled with need arguments whose pytrees can be made of "
-    "types alone"
-)
-_KEEPS_DONATED = (
-    "keeps its donated arguments: jaxlib drops the donations of a replaced module"
-)
-# A signature with options of the compiler needs a function of jax.jit of its own.
-_LATER_OPTIONS = (
-    "another signature of this function was decided before: options of the compiler "
-    "are for the first"
 )
 
 
@@ -278,7 +274,9 @@ class Decider:
                     self._keep(attempt.decided, reason)
                     continue
                 if too_long is None:
-                    too_long = self._too_long(stages, args, kwargs, running)
+                    too_long = self._too_long(
+                        stages, args, kwargs, running, attempt.is_promising
+                    )
                     running = None
                 if too_long:
                     self._keep(attempt.decided, too_long)
@@ -312,7 +310,7 @@ class Decider:
         is_of_values = is_of_values and bool(trials or too_long)
         # Of this function in this process.
         is_left_out = any(
-            each.reason == _LATER_OPTIONS for each in self.considered[num_considered:]
+            each.reason == LATER_OPTIONS for each in self.considered[num_considered:]
         )
         is_kept = not (is_fault or is_of_values or is_left_out)
         if key and verdict is None and is_kept:
@@ -328,7 +326,7 @@ class Decider:
             return f"{both[0]} is given"
         if given and attempt.decided.engine == "wheel":
             return f"{min(given)} is given, an option of jaxlib's compiler"
-        return _LATER_OPTIONS if attempt.options and self._is_later else ""
+        return LATER_OPTIONS if attempt.options and self._is_later else ""
 
     def _too_long(
         self,
@@ -336,13 +334,14 @@ class Decider:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         running: Running | None = None,
+        is_promising: bool = False,
     ) -> str:
         """Why the function is not compared; empty if it is."""
         plain = self._call(self._plain, args, kwargs)
         reason = too_large(plain, stages.traced.jaxpr.out_avals)
         if not reason:
             stages.lowered.compile()  # in jax's cache, where `plain` finds it
-            reason = exceeds(plain, self._budget, running)
+            reason = exceeds(plain, self._budget, running, is_promising=is_promising)
         return reason
 
     def _kept(self, stages: Stages) -> Tuned | None:
@@ -463,7 +462,7 @@ class Decider:
             trial.lowered = lowered if attempt.options else None
             if attempt.replace is not None:
                 if self._options.donates:
-                    self._wrapped.warn(DonationWarning, _KEEPS_DONATED)
+                    self._wrapped.warn(DonationWarning, KEEPS_DONATED)
                 trial.compiled(
                     self.replacements.compile(attempt.replace, lowered, attempt.options)
                 )
@@ -483,6 +482,7 @@ class Decider:
                         self._call(function, args, kwargs),
                         seconds=self._budget,
                         moved=moved,
+                        is_promising=attempt.is_promising,
                     )
                 )
         except BaseException:
@@ -555,7 +555,7 @@ class Decider:
             except Exception:  # of a pytree that checks its leaves
                 if best.replaced is not None:
                     self.replacements.leave(best.replaced)
-                self._keep(best.decided, _UNSHAREABLE)
+                self._keep(best.decided, UNSHAREABLE)
                 return None
             self.shared.keep(signature, types, best.lowered.compile())
         if best.replaced is not None:

@@ -50,6 +50,9 @@ _LARGE_PATCH = 100
 # Rows of the matrix of patches, features and elements of the window, of convolutions
 # that read the kernel transposed and were slow.
 _FEW_ROWS, _MANY_FEATURES, _MAX_WINDOW = 100, 128, 16
+# Images from which, and output features up to which, phases were faster for gradients
+# of transposed convolutions with respect to their kernels.
+_LARGE_BATCH, _FEW_OUTPUTS = 16, 16
 # Terms of each sum and features, of gradients with respect to kernels that were slow;
 # first layers of networks, which are as narrow, have more patches.
 _FEW_TERMS, _MANY_ROWS = 64, 64
@@ -135,8 +138,10 @@ class _Convolution:
         if self.groups > 1:
             return self._grouped_forms()
         if self.has_base_dilation and self.positions < self.taps:
-            # The gradient with respect to the kernel of a transposed convolution.
-            return ("outputs",)
+            # The gradient with respect to the kernel of a transposed convolution, whose
+            # batch is the input features here.
+            is_narrow = self.inputs >= _LARGE_BATCH and self.outputs <= _FEW_OUTPUTS
+            return ("phases", "outputs") if is_narrow else ("outputs",)
         if not self.image:
             return ()
         if max(self.image) == 1:

@@ -237,6 +237,9 @@ def time_calls(
 ) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Times Python functions in rounds, in a random order in each.
 
+    Each duration follows a run of the same function that is not timed: jax frees the
+    memory of a run after its results are there, and so in the time of the next one.
+
     Args:
         calls: functions that run and wait.
         batch: runs of each per duration.
@@ -255,6 +258,7 @@ def time_calls(
         for index in range(-warmup, repeats):
             for i in rng.permutation(len(calls)):
                 call, count = calls[i], batch[i]
+                call()
                 started = clock()
                 for _ in range(count):
                     call()
