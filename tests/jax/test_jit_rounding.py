@@ -75,6 +75,34 @@ def test_one_element_that_moves_allows_nothing_to_others(monkeypatch, slice_size
     assert difference((one,), (flipped,), moved=lambda: (moved,)) == ""
 
 
+def flips(seed, count, size=0.5):
+    """Differences of a few elements of 10,000, as where rounding decides a ReLU."""
+    rng = np.random.default_rng(seed)
+    found = np.zeros(10_000, np.float32)
+    found[rng.choice(found.size, count, replace=False)] = size
+    return found
+
+
+@pytest.mark.parametrize("slice_size", [100, 1 << 18])
+def test_other_elements_that_move_are_rounding_too(monkeypatch, slice_size):
+    monkeypatch.setattr(outputs, "_SLICE", slice_size)
+    one = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    moved = one + flips(1, 20)
+
+    def differs(error, *, beside=moved):
+        return difference((one,), (one + error,), moved=lambda: (beside,))
+
+    assert differs(flips(2, 40)) == ""
+    assert differs(flips(2, 40), beside=one)  # nothing moves
+    assert differs(flips(2, 400))  # many more
+    assert differs(flips(2, 4, size=2))  # by much more
+    assert differs(flips(2, 2), beside=one + flips(1, 2_000))  # what is right?
+    assert differs(flips(2, 1, size=np.nan))
+    assert difference(
+        (one.astype(int),), (one.astype(int) + 1,), moved=lambda: (moved.astype(int),)
+    )
+
+
 def test_integers_do_not_follow_the_last_bits_of_the_arguments():
     one, other = np.array([1, 2], np.int32), np.array([1, 3], np.int32)
     assert difference((one,), (other,), moved=lambda: (other,))
@@ -117,7 +145,7 @@ def test_a_function_is_compared_with_moved_arguments(monkeypatch, donated):
     """And not used where that tells nothing."""
     asked = []
 
-    def compare(plain, other, *, seconds, moved):
+    def compare(plain, other, *, seconds, moved, **_):
         asked.append(difference(plain(), moved()))
         return FASTER
 
@@ -133,7 +161,7 @@ def test_a_function_is_compared_with_moved_arguments(monkeypatch, donated):
 def test_a_loop_that_values_end_does_not_run_with_others(monkeypatch):
     asked = []
 
-    def compare(plain, other, *, seconds, moved):
+    def compare(plain, other, *, seconds, moved, **_):
         asked.append(moved)
         return FASTER
 

@@ -56,10 +56,10 @@ _LARGE_BATCH, _FEW_OUTPUTS = 16, 16
 # Terms of each sum and features, of gradients with respect to kernels that were slow;
 # first layers of networks, which are as narrow, have more patches.
 _FEW_TERMS, _MANY_ROWS = 64, 64
-# Input features of one group and elements of all patches, up to which one dot was
-# faster.
+# Elements of all patches, up to which one dot was faster; those of grouped convolutions
+# and the input features of a group where so few are enough.
+_MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
 _NARROW_GROUP = 4
-_MAX_PATCHES = 2**20
 # Products of matrices, from which multiplications were faster.
 _MANY_DOTS = 100
 # Rows of a product with a transposed matrix; elements of the matrix from which another
@@ -180,9 +180,13 @@ class _Convolution:
             return ("taps",)
         if self.has_base_dilation:
             return ("phases",)
-        patches = self.groups * self.batch * self.inputs * self.positions * self.taps
-        is_narrow = self.inputs <= _NARROW_GROUP
-        return ("patches",) if is_narrow and patches <= _MAX_PATCHES else ()
+        features = self.groups * self.inputs
+        patches = features * self.batch * self.positions * self.taps
+        if patches < _SOME_PATCHES and self.inputs > _NARROW_GROUP:
+            return ()
+        if patches <= _MAX_GROUPED_PATCHES:
+            return ("patches", "taps")
+        return ("taps",) if features >= _MANY_FEATURES else ()
 
 
 class KnownForms:
