@@ -121,7 +121,49 @@ def test_forms_of_what_jax_makes(name):
             ("1,28,28,128", "3,3,32,128", "1,28,28,128"),
             "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, "
             "feature_group_count=4",
+            "patches",
+        ),
+        (
+            ("4,28,28,256", "3,3,8,256", "4,28,28,256"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=32",
+            "taps",
+        ),
+        (
+            ("1,8,8,32", "3,3,8,32", "1,8,8,32"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=4",
             None,
+        ),
+        (  # gradients of depthwise layers with respect to the kernel
+            ("4,24,24,144", "4,24,24,144", "3,3,1,144"),
+            "window={size=24x24 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf, "
+            "batch_group_count=144",
+            "rows",
+        ),
+        (
+            ("4,14,14,384", "4,14,14,384", "7,7,1,384"),
+            "window={size=14x14 pad=3_3x3_3}, dim_labels=f01b_i01o->01bf, "
+            "batch_group_count=384",
+            "rows",
+        ),
+        (
+            ("4,12,12,192", "4,12,12,192", "3,3,1,192"),
+            "window={size=12x12 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf, "
+            "batch_group_count=192",
+            "outputs",
+        ),
+        (  # of a transposed layer with few outputs, and with many
+            ("16,32,32,64", "16,64,64,3", "4,4,64,3"),
+            "window={size=64x64 pad=2_2x2_2 lhs_dilate=2x2}, "
+            "dim_labels=f01b_i01o->01bf",
+            "phases",
+        ),
+        (
+            ("16,16,16,128", "16,32,32,64", "4,4,128,64"),
+            "window={size=32x32 pad=2_2x2_2 lhs_dilate=2x2}, "
+            "dim_labels=f01b_i01o->01bf",
+            "outputs",
         ),
         (
             ("1,14,14,128", "3,3,128,32", "1,28,28,128"),

@@ -23,7 +23,7 @@ RULES = {"taps", "outputs", "patches", "blocks", "phases"}
 EXPECTED = {
     "depthwise": {"taps"},
     "depthwise input": {"taps"},
-    "depthwise kernel": {"outputs", "patches"},
+    "depthwise kernel": {"outputs", "patches", "rows"},
     "strided depthwise": {"taps", "outputs"},
     "strided depthwise input": {"taps", "phases"},
     "strided depthwise kernel": {"taps", "outputs", "patches"},
@@ -163,7 +163,7 @@ def test_precision_is_kept():
 
 def test_each_rule_can_be_turned_off():
     options = {option.name for option in hloenv.describe_pass(NAME).options}
-    assert options == RULES
+    assert options == {*RULES, "rows"}
     for off in RULES:
         assert off not in rules(captured(jax_form("patches"), options={off: False}))
 

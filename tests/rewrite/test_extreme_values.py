@@ -328,3 +328,36 @@ ENTRY main {{
         assert "pad=-" not in decided.to_text().replace("x-", "x pad=-")
         outputs = hloenv.compile(decided)(*inputs)
         hloenv.compare_outputs(wanted, outputs, rtol=1e-4).check()
+
+
+@pytest.mark.parametrize(
+    ("count", "operands", "is_offered"),
+    [
+        ("f32[] constant(8)", "k, nans", True),
+        ("f32[] constant(-8)", "nans, k", True),
+        ("f32[] constant(-8)", "k, nans", False),
+        ("f32[] constant(8)", "nans, k", False),
+        ("f32[] parameter(2)", "k, nans", False),  # differs between runs
+    ],
+)
+def test_a_choice_that_the_module_makes_itself(count, operands, is_offered):
+    """As in jnp.var, which is not a number where n - ddof is not above 0."""
+    text = f"""HloModule m
+
+ENTRY main {{
+  x = f32[1,8,8,4] parameter(0)
+  k = f32[3,3,1,4] parameter(1)
+  n = {count}
+  zero = f32[] constant(0)
+  is_some = pred[] compare(n, zero), direction=GT
+  are_some = pred[3,3,1,4] broadcast(is_some), dimensions={{}}
+  nan = f64[] constant(nan)
+  narrow = f32[] convert(nan)
+  nans = f32[3,3,1,4] broadcast(narrow), dimensions={{}}
+  s = f32[3,3,1,4] select(are_some, {operands})
+  ROOT c = f32[1,8,8,4] convolution(x, s), window={{size=3x3 pad=1_1x1_1}},
+    dim_labels=b01f_01io->b01f, feature_group_count=4
+}}
+"""
+    found = capture(text, "convolution-forms")
+    assert ("taps" in captures.rules(found)) == is_offered

@@ -362,8 +362,9 @@ const Rule& PatchesRule() {
 namespace {
 
 absl::Span<const Rule> ConvolutionRules() {
-  static const auto* rules = new std::vector<Rule>{
-      TapsRule(), OutputsRule(), PatchesRule(), BlocksRule(), PhasesRule()};
+  static const auto* rules =
+      new std::vector<Rule>{TapsRule(),   OutputsRule(), PatchesRule(),
+                            BlocksRule(), PhasesRule(),  RowsRule()};
   return *rules;
 }
 

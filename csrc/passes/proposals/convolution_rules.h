@@ -11,5 +11,6 @@ const Rule& OutputsRule();  // convolution_forms.cc
 const Rule& PatchesRule();  // convolution_forms.cc
 const Rule& BlocksRule();   // convolution_blocks.cc
 const Rule& PhasesRule();   // convolution_phases.cc
+const Rule& RowsRule();     // convolution_rows.cc
 
 }  // namespace hloenv

@@ -56,6 +56,9 @@ _LARGE_BATCH, _FEW_OUTPUTS = 16, 16
 # Terms of each sum and features, of gradients with respect to kernels that were slow;
 # first layers of networks, which are as narrow, have more patches.
 _FEW_TERMS, _MANY_ROWS = 64, 64
+# Columns and products from which a loop over rows was faster than a reduction for each
+# sum.
+_WIDE_ROW, _MANY_OF_ROWS = 20, 2**23
 # Elements of all patches, up to which one dot was faster; those of grouped convolutions
 # and the input features of a group where so few are enough.
 _MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
@@ -172,7 +175,10 @@ class _Convolution:
         if self.has_batch_groups:
             # A gradient with respect to the kernel; of a depthwise one without batch.
             is_depthwise = self.inputs == self.batch == self.outputs == 1
-            others = ("outputs", "blocks", "patches")
+            others: tuple[str, ...] = ("outputs", "blocks", "patches")
+            products = self.groups * self.inputs * self.taps * self.positions
+            if self.window[-1] >= _WIDE_ROW or products >= _MANY_OF_ROWS:
+                others = ("rows", *others)
             return ("taps", *others) if is_depthwise else (*others, "taps")
         if self.is_larger_than_image:
             return ("outputs", "taps")
