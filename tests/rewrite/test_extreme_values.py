@@ -351,8 +351,8 @@ ENTRY main {{
   zero = f32[] constant(0)
   is_some = pred[] compare(n, zero), direction=GT
   are_some = pred[3,3,1,4] broadcast(is_some), dimensions={{}}
-  nan = f64[] constant(nan)
-  narrow = f32[] convert(nan)
+  undefined = f64[] constant(nan)
+  narrow = f32[] convert(undefined)
   nans = f32[3,3,1,4] broadcast(narrow), dimensions={{}}
   s = f32[3,3,1,4] select(are_some, {operands})
   ROOT c = f32[1,8,8,4] convolution(x, s), window={{size=3x3 pad=1_1x1_1}},
