@@ -121,8 +121,9 @@ def convolution(
     groups: int = 1,
     stride: int = 1,
     padding: int = 0,
+    images: int = 1,
 ) -> Operation:
-    """A convolution of one image."""
+    """A convolution."""
 
     def by_jax(x: Any, kernel: Any) -> Any:
         return jax.lax.conv_general_dilated(
@@ -137,7 +138,7 @@ def convolution(
     by_torch = partial(functional.conv2d, stride=stride, padding=padding, groups=groups)
     left, right = channels
     kernel = normal(window, window, left // groups, right, seed=1) / window
-    x = normal(1, size, size, left)
+    x = normal(images, size, size, left)
     return Operation(by_jax, by_torch, (x, kernel), (_IMAGES, _KERNEL), (_IMAGES,))
 
 
@@ -213,10 +214,14 @@ _CONVOLUTIONS: dict[str, Callable[[], Operation]] = {
     "depthwise convolution 14x14x384, 7x7": partial(
         convolution, 14, (384, 384), 7, groups=384, padding=3
     ),
+    "depthwise convolution of 8 images 28x28x96, 7x7": partial(
+        convolution, 28, (96, 96), 7, groups=96, padding=3, images=8
+    ),
     "convolution of 32 groups, 14x14x256": partial(
         convolution, 14, (256, 256), 3, groups=32, padding=1
     ),
     "transposed convolution 16x16x128": transposed_convolution,
+    "convolution 2x2x512, 3x3": partial(convolution, 2, (512, 512), 3, padding=1),
 }
 
 OPERATIONS: dict[str, Callable[[], Operation]] = {
@@ -250,6 +255,11 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
     "sort of 100,000": lambda: plain(jnp.sort, lambda x: x.sort()[0], normal(100_000)),
     "argsort of 100,000": lambda: plain(
         jnp.argsort, lambda x: x.argsort(stable=True), normal(100_000)
+    ),
+    "argsort of 256 rows of 1024": lambda: plain(
+        lambda x: jnp.argsort(x, 1),
+        lambda x: x.argsort(1, stable=True),
+        normal(256, 1024),
     ),
     "average pooling 56x56x64, 3x3": average_pooling,
     "value and gradient of max pooling 56x56x64, 2x2": lambda: gradient_of(

@@ -113,6 +113,42 @@ def test_slow_functions_are_compared_by_two_runs(other_s, is_used):
     assert is_used or "not 1.5 times as fast" in found.reason
 
 
+@pytest.mark.parametrize(("other_s", "is_used"), [(0.01, True), (0.3, False)])
+def test_a_promising_form_of_a_slow_function_is_compared_by_one_run(other_s, is_used):
+    calls = []
+
+    def after(seconds):
+        def call():
+            calls.append(seconds)
+            time.sleep(seconds)
+            return jnp.ones(2)
+
+        return call
+
+    plain, other = after(0.32), after(other_s)
+    assert "takes longer than the budget" in exceeds(plain, 0.02)
+    assert exceeds(plain, 0.02, is_promising=True) == ""
+    assert "takes longer" in exceeds(plain, 0.005, is_promising=True)
+    calls.clear()
+    found = jax_compare.compare(plain, other, seconds=0.02, is_promising=True)
+    assert (found.reason == "") == is_used
+    assert found.interval is None
+    assert calls.count(0.32) == 1
+    assert (found.speedup >= 1.5) == is_used
+    calls.clear()
+    found = jax_compare.compare(plain, other, seconds=0.02)
+    assert "takes longer than the budget" in found.reason
+
+
+def test_each_sample_follows_a_call_of_the_same_function():
+    """Which frees its memory in the time of the next call."""
+    calls = []
+    first, second = (lambda name=name: calls.append(name) for name in "ab")
+    durations = jax_compare.take_turns(first, second, rounds=(2, 2), seconds=0, calls=3)
+    assert "".join(calls) == "aaaabbbbbbbbaaaa"
+    assert [len(each) for each in durations] == [2, 2]
+
+
 def test_results_of_all_kinds_are_waited_for():
     outputs = jax.block_until_ready((jax.random.key(0), jnp.ones(2)))
     float0 = np.zeros(2, jax.dtypes.float0)

@@ -148,8 +148,8 @@ def _is_as_moved(expected: Array, actual: Array, moved: Array) -> bool:
         for (_, a, b), (_, _, c) in zip(
             _slices(expected, actual), _slices(expected, moved), strict=True
         ):
-            one, other, shifted = (each.astype(_wide(each)) for each in (a, b, c))
-            parts = {"size": one, "error": other - one, "moved": shifted - one}
+            one: Array = a.astype(_wide(a))
+            parts = {"size": one, "error": b - one, "moved": c - one}
             for name, part in parts.items():
                 sizes = np.abs(part)
                 squares[name] += float(np.sum(np.square(sizes)))
