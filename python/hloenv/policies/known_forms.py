@@ -198,9 +198,11 @@ class _Convolution:
 class KnownForms:
     """Takes known faster forms of convolutions, dots, reductions and sorts.
 
-    Depthwise convolutions become multiplications and additions; gradients of grouped
-    and of transposed convolutions with respect to their kernels become dots, as do
-    those of 1x1 convolutions, and convolutions with kernels larger than their input;
+    Depthwise convolutions become multiplications and additions, and their gradients
+    with respect to the kernel such a loop over rows; grouped convolutions become dots,
+    as do gradients of grouped and of transposed convolutions with respect to their
+    kernels, those of 1x1 convolutions, and convolutions with kernels larger than their
+    input;
     products of many tiny matrices, and many reductions of few elements each, become
     elementwise operations; products of few rows and a transposed matrix read the
     matrix as it is, and of few rows and matrices across each other one at a time;
