@@ -258,7 +258,7 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
     ),
     "argsort of 256 rows of 1024": lambda: plain(
         lambda x: jnp.argsort(x, 1),
-        lambda x: x.argsort(1, stable=True),
+        lambda x: x.argsort(dim=1, stable=True),
         normal(256, 1024),
     ),
     "average pooling 56x56x64, 3x3": average_pooling,

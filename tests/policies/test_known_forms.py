@@ -408,6 +408,7 @@ def test_decided_modules_compute_the_same():
     [
         ((20, 100), 1, "packed_index"),
         ((20, 18), 1, None),
+        ((1024, 1000), 1, "packed_index"),
         ((256, 16384), 1, None),
         ((16384, 256), 0, "packed_index"),
         # XLA starts threads where a value has more than 512 bytes.

@@ -84,10 +84,10 @@ _SMALL_WINDOW = 9
 # loop; and bytes of one element of each row up to which a loop over all rows was faster
 # than one for each group of rows.
 _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
-# Elements of a reduction from which the index of an extreme one was faster packed (LLVM
-# unrolls XLA's loop over fewer); and elements of the array up to which, by rows, which
-# jaxlib reduces in two steps, of which it does not fuse the first with what it reads.
-_LONG_REDUCTION, _MAX_PACKED = 32, 2**18
+# Elements of a reduction from which the index of an extreme one was faster packed: LLVM
+# unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing is
+# gained: jaxlib writes the packed numbers, and gets that much memory anew in each run.
+_LONG_REDUCTION, _MAX_PACKED = 32, 2**22
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
@@ -358,15 +358,15 @@ def _reduce_forms(
 
 def _index_forms(graph: HloGraph, node: int, values: int) -> tuple[str, ...]:
     """For the index of an extreme element of each row or column of `values`."""
-    elements = int(graph.element_count[values])
+    elements, results = graph.element_count[[values, node]].tolist()
+    if elements < _LONG_REDUCTION * results:
+        return ()
     rank = int(graph.rank[values])
     # A square array counts as by rows.
     is_by_row = bool(
         (graph.dims[values, : rank - 1] == graph.dims[node, : rank - 1]).all()
     )
-    if elements < _LONG_REDUCTION * int(graph.element_count[node]):
-        return ()
-    return ("packed_index",) if elements <= _MAX_PACKED or not is_by_row else ()
+    return () if is_by_row and elements >= _MAX_PACKED else ("packed_index",)
 
 
 def _scan_forms(
