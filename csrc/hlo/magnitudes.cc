@@ -210,19 +210,21 @@ Extremes SingularOf(const HloInstruction& instruction,
 }
 
 // The operand that a select takes all elements from, where the module
-// determines its predicate: jnp.var divides by n, or is not a number where n is
-// none.
+// determines its predicate, one truth value for all: jnp.var divides by n, or
+// is not a number where n is none.
 const HloInstruction* TakenBy(const HloInstruction& select,
                               KnownValues& known) {
-  const std::shared_ptr<const xla::Literal> predicate =
-      known.Of(*select.operand(0)).literal;
-  if (predicate == nullptr) return nullptr;
-  const absl::Span<const bool> values = predicate->data<bool>();
-  if (values.empty() ||
-      absl::c_any_of(values, [&](bool each) { return each != values[0]; })) {
-    return nullptr;
+  const HloInstruction* predicate = select.operand(0);
+  while (predicate->opcode() == HloOpcode::kBroadcast ||
+         predicate->opcode() == HloOpcode::kReshape) {
+    predicate = predicate->operand(0);
   }
-  return select.operand(values[0] ? 1 : 2);
+  // Masks of many elements would use up what may be evaluated.
+  if (xla::ShapeUtil::ElementsIn(predicate->shape()) != 1) return nullptr;
+  const std::shared_ptr<const xla::Literal> literal =
+      known.Of(*predicate).literal;
+  if (literal == nullptr) return nullptr;
+  return select.operand(literal->GetFirstElement<bool>() ? 1 : 2);
 }
 
 // Whether its result holds no floats of its operands.

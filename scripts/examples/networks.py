@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks of depthwise, grouped and transposed convolutions, at real sizes.
+"""Networks of depthwise, grouped and transposed convolutions, at real sizes.
 
-Written here after their papers, each as inference and as a training step with momentum:
+Written here after their papers, each as inference and as a training step with momentum,
+the two largest at 96x96 in training:
 MobileNet-v2, EfficientNet-B0, a stage of ConvNeXt-T, a stage of ResNeXt-50, DCGAN's
 generator, and a U-Net with transposed convolutions. `PROGRAMS` maps a name to a kind
 and a function that makes the program and its arguments, as in programs.py.
@@ -58,22 +59,33 @@ class Network:
         return self.params[-1]
 
     def conv(
-        self, x: Any, outputs: int, window: int, *, stride: int = 1, groups: int = 1
+        self,
+        x: Any,
+        outputs: int,
+        window: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        is_normal: bool = True,
     ) -> Any:
-        """A convolution and batch normalization by the batch: [N, H, W, C]."""
+        """A convolution, and if wanted normalization by the batch: [N, H, W, C]."""
         inputs = x.shape[-1] // groups
 
         def make(seed: int) -> Params:
             kernel = normal(window, window, inputs, outputs, seed=seed)
-            return {
+            params = {
                 "kernel": kernel / math.sqrt(window * window * inputs),
-                "scale": jnp.ones(outputs, jnp.float32),
                 "bias": jnp.zeros(outputs, jnp.float32),
             }
+            if is_normal:
+                params["scale"] = jnp.ones(outputs, jnp.float32)
+            return params
 
         p = self._next(make)
         y = convolve(x, p["kernel"], stride=stride, groups=groups)
-        return p["scale"] * standardized(y, (0, 1, 2)) + p["bias"]
+        if is_normal:
+            y = p["scale"] * standardized(y, (0, 1, 2))
+        return y + p["bias"]
 
     def up(self, x: Any, outputs: int, window: int = 4) -> Any:
         """A transposed convolution that doubles height and width."""
@@ -148,7 +160,7 @@ def convnext(net: Network, x: Any) -> Any:
     """Three blocks of ConvNeXt-T's third stage, and a head."""
     width = x.shape[-1]
     for _ in range(3):
-        y = net.conv(x, width, 7, groups=width)
+        y = net.conv(x, width, 7, groups=width, is_normal=False)
         y = net.dense(standardized(y, -1), 4 * width)
         x = x + net.dense(jax.nn.gelu(y), width)
     return net.dense(x.mean((1, 2)), 1000)

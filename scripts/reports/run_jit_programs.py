@@ -50,7 +50,8 @@ _GROUPS = {
     "programs.py": "programs in the style of reports to jax, and layers that are slow "
     "under jax.jit; the rules were set with them in view",
     "workloads.py": "networks and simulations, likewise",
-    "networks.py": "whole networks of depthwise, grouped and transposed convolutions",
+    "networks.py": "networks of depthwise, grouped and transposed convolutions, "
+    "likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }

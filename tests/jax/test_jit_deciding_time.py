@@ -134,10 +134,67 @@ def test_a_promising_form_of_a_slow_function_is_compared_by_one_run(other_s, is_
     assert (found.reason == "") == is_used
     assert found.interval is None
     assert calls.count(0.32) == 1
+    assert calls.count(other_s) == (2 if is_used else 1)
     assert (found.speedup >= 1.5) == is_used
     calls.clear()
     found = jax_compare.compare(plain, other, seconds=0.02)
     assert "takes longer than the budget" in found.reason
+    assert calls == [0.32]
+
+
+def test_one_delayed_run_does_not_make_a_promising_form_faster():
+    durations = {"plain": [0.15, 0.01], "other": [0.01, 0.01]}
+
+    def after(name):
+        def call():
+            time.sleep(durations[name].pop(0))
+            return jnp.ones(2)
+
+        return call
+
+    found = jax_compare.compare(
+        after("plain"), after("other"), seconds=0.02, is_promising=True
+    )
+    assert "not 1.5 times as fast" in found.reason
+    assert durations == {"plain": [], "other": []}
+
+
+def test_copies_of_donated_arguments_do_not_count_as_time():
+    def slow_copies(fn, count):
+        call = jax_compare.Consuming(fn, (), {})
+        call.prepare = lambda n: time.sleep(0.2)
+        call._copies = [((), {})] * count
+        return call
+
+    plain, other = (slow_copies(lambda: jnp.ones(2), 1000) for _ in range(2))
+    found = jax_compare.compare(plain, other, seconds=0.001, is_promising=True)
+    assert (found.speedup or 0) < 1.5
+
+
+@pytest.mark.parametrize("is_promising", [True, False])
+def test_which_forms_are_promising(monkeypatch, is_promising):
+    asked = []
+
+    def noted(*_, is_promising, **__):
+        asked.append(is_promising)
+        return Comparison(reason="it is not asked")
+
+    def is_fine(*_, is_promising, **__):
+        asked.append(is_promising)
+        return ""
+
+    monkeypatch.setattr(decider, "compare", noted)
+    monkeypatch.setattr(decider, "exceeds", is_fine)
+
+    def products(x, y):
+        return jnp.einsum("bij,bjk->bik", x, y)
+
+    if is_promising:
+        hloenv.jit(depthwise, remember=False)(KERNEL, IMAGE)
+    else:
+        small = jnp.ones((1000, 4, 4))
+        hloenv.jit(products, remember=False)(small, small)
+    assert asked[:2] == [is_promising] * 2
 
 
 def test_each_sample_follows_a_call_of_the_same_function():

@@ -98,9 +98,17 @@ def test_other_elements_that_move_are_rounding_too(monkeypatch, slice_size):
     assert differs(flips(2, 4, size=2))  # by much more
     assert differs(flips(2, 2), beside=one + flips(1, 2_000))  # what is right?
     assert differs(flips(2, 1, size=np.nan))
-    assert difference(
-        (one.astype(int),), (one.astype(int) + 1,), moved=lambda: (moved.astype(int),)
+    assert differs(0.06 * one)  # all elements
+    assert differs(0.06)
+    assert differs(0.11 * one, beside=one * np.float32(1.04))
+    assert difference((one[:1],), (one[:1] * 1.1,), moved=lambda: (one[:1] * 1.04,))
+    tiny = one.astype(np.float64) * 1e-170
+    assert difference((tiny,), (0 * tiny,), moved=lambda: (2 * tiny,))
+    whole, other, beside = (
+        (100 * flips(seed, count)).astype(np.int32)
+        for seed, count in ((1, 20), (2, 20), (3, 20))
     )
+    assert difference((whole,), (other,), moved=lambda: (beside,))
 
 
 def test_integers_do_not_follow_the_last_bits_of_the_arguments():

@@ -153,6 +153,17 @@ def test_forms_of_what_jax_makes(name):
             "batch_group_count=192",
             "outputs",
         ),
+        (  # too little for a loop
+            ("2,24,24,2", "2,24,24,2", "3,3,1,2"),
+            "window={size=24x24 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf, "
+            "batch_group_count=2",
+            "outputs",
+        ),
+        (  # no spatial dimensions
+            ("4,2", "2,4", "1,4"),
+            "dim_labels=bf_io->bf, batch_group_count=4",
+            "blocks",
+        ),
         (  # of a transposed layer with few outputs, and with many
             ("16,32,32,64", "16,64,64,3", "4,4,64,3"),
             "window={size=64x64 pad=2_2x2_2 lhs_dilate=2x2}, "

@@ -164,8 +164,10 @@ def test_precision_is_kept():
 def test_each_rule_can_be_turned_off():
     options = {option.name for option in hloenv.describe_pass(NAME).options}
     assert options == {*RULES, "rows"}
-    for off in RULES:
-        assert off not in rules(captured(jax_form("patches"), options={off: False}))
+    for name in ("patches", "patches input", "depthwise kernel"):
+        for off in EXPECTED[name]:
+            found = rules(captured(jax_form(name), options={off: False}))
+            assert set(found) == EXPECTED[name] - {off}
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,17 @@ using Images = absl::Span<HloInstruction* const>;
 // Output positions, of which each step adds to all, and steps.
 constexpr int64_t kMaxSums = 128;
 constexpr int64_t kMaxSteps = int64_t{1} << 20;
-// Elements of a row that one step adds up, in one kernel without a loop.
+// Elements of a row that one step adds up, in one kernel without a loop: of a
+// whole row, and of a part.
 constexpr int64_t kFewestOfRow = 4;
+constexpr int64_t kFewestOfPart = 8;
 constexpr int64_t kMostOfRow = 32;
 
 // The largest part of a row, of equal ones, that a step adds up; 0 if there is
 // none.
 int64_t PartOfRow(int64_t size) {
-  for (int64_t part = std::min(size, kMostOfRow); part >= kFewestOfRow;
-       --part) {
+  if (size <= kMostOfRow) return size >= kFewestOfRow ? size : 0;
+  for (int64_t part = kMostOfRow; part >= kFewestOfPart; --part) {
     if (size % part == 0) return part;
   }
   return 0;
@@ -180,9 +182,10 @@ const Rule& RowsRule() {
   static constexpr Rule rule = {
       "rows",
       "Rewrites the gradient of a depthwise convolution of images with respect "
-      "to its kernel as a loop over the rows of the images, of which each step "
-      "adds the products of up to 32 positions to all sums, up to 128 of each "
-      "feature. Floats round differently.",
+      "to its kernel, and others of one input and one output feature in each "
+      "group whose window is larger than the result, as a loop over the rows "
+      "of the window, of which each step adds up to 32 products to each of the "
+      "up to 128 sums of a group. Floats round differently.",
       &ProposeRows};
   return rule;
 }

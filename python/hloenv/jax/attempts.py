@@ -60,6 +60,7 @@ class Attempt:
         options: of jaxlib's compiler.
         prepare: makes the attempt that is to be tried; None if it is this one.
         discard: frees what was made for it, if it is not used.
+        is_promising: whether it has forms that have made programs many times as fast.
     """
 
     name: str
@@ -70,11 +71,7 @@ class Attempt:
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     prepare: Callable[[], Attempt] | None = None
     discard: Callable[[], None] | None = None
-
-    @property
-    def is_promising(self) -> bool:
-        """Whether it has forms that are known to be many times as fast."""
-        return not _FIRST.keys().isdisjoint(self.decided.accepted)
+    is_promising: bool = False
 
 
 class Planner(Protocol):
@@ -315,7 +312,8 @@ class Auto:
             call = call_module(decided.applied, stages.traced, stages.lowered)
         except CompileError as error:
             return Attempt("forms", decided, reason=str(error))
-        return Attempt("forms", decided, call)
+        is_promising = not _FIRST.keys().isdisjoint(decided.accepted)
+        return Attempt("forms", decided, call, is_promising=is_promising)
 
 
 def _order(rule: str, decided: Decided) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..measurement.statistics import speedup_interval, speedup_of
+from ..runtime.jaxlib.executable import PAUSE_S
 from ..runtime.jaxlib.package import require_jax
 from .outputs import are_all_nan, difference
 from .wrapping import copy_arrays
@@ -231,24 +232,31 @@ def compare(
             each takes four times as long as such rounds may: the speed-up of these is
             in the result.
         is_promising: whether the second may be many times as fast. If the first takes
-            up to forty times as long as a run of such rounds, one run of it decides.
+            over four times as long as a run of such rounds, one run of it decides, two
+            if it takes up to ten times as long; others are not compared from there on.
     """
     jax = require_jax("hloenv.jit")
-    begin = time.perf_counter_ns()
-    outputs = jax.block_until_ready(plain())
-    first_ns = time.perf_counter_ns() - begin
-    differs = difference(outputs, other(), moved=moved)
+    first_ns, outputs = _first(jax, plain)
+    if not is_promising and first_ns > _MAX_REPEATED * _longest_ns(seconds):
+        return Comparison(reason=_too_long(seconds))
+    other_first_ns, other_outputs = _first(jax, other)
+    is_slow = is_promising and first_ns > _MAX_SLOW * _longest_ns(seconds)
+    if is_slow and first_ns < SLOW_GAIN * other_first_ns:
+        return _compare_slow((first_ns,), (other_first_ns,))
+    differs = difference(outputs, other_outputs, moved=moved)
     if not differs and are_all_nan(outputs):
         return Comparison(reason=ALL_NAN)
-    del outputs
+    del outputs, other_outputs
     if differs:
         return Comparison(
             reason=f"its outputs differ from the plain function's: {differs}",
             is_equal=False,
         )
-    if is_promising and first_ns > _MAX_SLOW * _longest_ns(seconds):
-        others_ns = _sample(jax, other, 1), _sample(jax, other, 1)
-        return _compare_slow((first_ns,), others_ns)
+    if is_slow:
+        plain_ns = first_ns
+        if first_ns <= _MAX_REPEATED * _longest_ns(seconds):  # it may have been delayed
+            plain_ns = min(first_ns, _sample(jax, plain, 1))
+        return _compare_slow((plain_ns,), (other_first_ns, _sample(jax, other, 1)))
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
     if other_ns > 2 * plain_ns:
         # Ends early: two samples so much slower are not noise.
@@ -267,7 +275,7 @@ def compare(
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
     for each in (plain, other):
         if isinstance(each, Consuming):
-            calls = max(1, min(calls, each.max_calls - 1))
+            calls = max(1, min(calls, each.max_calls - 1))  # and one that is not timed
     durations = take_turns(plain, other, rounds=_ROUNDS, seconds=seconds, calls=calls)
     speedup = speedup_of(*durations)
     low, high = speedup_interval(*durations)
@@ -275,14 +283,24 @@ def compare(
     return Comparison(speedup, (low, high), reason)
 
 
-def _compare_slow(plain_ns: tuple[int, ...], others_ns: tuple[int, int]) -> Comparison:
+def _first(jax: Any, call: Call) -> tuple[int, Any]:
+    """The time of a call, and its outputs."""
+    if isinstance(call, Consuming):
+        call.prepare(1)
+    begin = time.perf_counter_ns()
+    outputs = jax.block_until_ready(call())
+    return time.perf_counter_ns() - begin, outputs
+
+
+def _compare_slow(plain_ns: tuple[int, ...], others_ns: tuple[int, ...]) -> Comparison:
     """By two runs at most: too few for an interval, so that the gain must be large."""
     speedup = min(plain_ns) / max(others_ns)
     if speedup < SLOW_GAIN:
         return Comparison(
             speedup,
-            reason=f"it is not {SLOW_GAIN} times as fast as plain jax.jit in each of "
-            "two runs; more take longer than the budget",
+            reason=f"it is not {SLOW_GAIN} times as fast as plain jax.jit in "
+            f"{'each of two runs' if len(others_ns) > 1 else 'one run'}; more take "
+            "longer than the budget",
         )
     return Comparison(speedup)
 
@@ -297,9 +315,9 @@ def take_turns(
 ) -> tuple[list[int], list[int]]:
     """Times two functions interleaved; the order alternates between rounds.
 
-    Each sample follows a call of the same function that is not timed: jax frees the
-    memory of a call after its results are there, and so in the time of the next one,
-    which took 18 ms longer after a call with 290 MB.
+    Each sample follows a call of the same function that is not timed, or a pause if
+    that is long: jax frees the memory of a call after its results are there, and so in
+    the time of the next one, which took 18 ms longer after a call with 290 MB.
 
     Args:
         plain: calls the first.
@@ -319,13 +337,17 @@ def take_turns(
         len(durations[0]) < most and time.perf_counter() < end
     ):
         for which in (0, 1) if len(durations[0]) % 2 == 0 else (1, 0):
-            call = (plain, other)[which]
-            durations[which].append(_sample(jax, call, calls, after_itself=True))
+            call, last_ns = (plain, other)[which], max(durations[which][-1:], default=0)
+            is_long = last_ns > calls * 1e9 * PAUSE_S
+            if is_long:
+                time.sleep(PAUSE_S)
+            durations[which].append(_sample(jax, call, calls, after_itself=not is_long))
     return durations
 
 
 def _sample(jax: Any, call: Call, count: int, *, after_itself: bool = False) -> int:
     if isinstance(call, Consuming):
+        after_itself = after_itself and call.max_calls > count
         call.prepare(count + after_itself)
     if after_itself:
         jax.block_until_ready(call())

@@ -56,13 +56,14 @@ _LARGE_BATCH, _FEW_OUTPUTS = 16, 16
 # Terms of each sum and features, of gradients with respect to kernels that were slow;
 # first layers of networks, which are as narrow, have more patches.
 _FEW_TERMS, _MANY_ROWS = 64, 64
-# Columns and products from which a loop over rows was faster than a reduction for each
-# sum.
-_WIDE_ROW, _MANY_OF_ROWS = 20, 2**23
+# Products from which a loop over rows was faster than a reduction for each sum: with so
+# many columns, and with fewer.
+_WIDE_ROW, _SOME_OF_ROWS, _MANY_OF_ROWS = 20, 2**17, 2**23
 # Elements of all patches, up to which one dot was faster; those of grouped convolutions
 # and the input features of a group where so few are enough.
 _MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
-_NARROW_GROUP = 4
+# Those up to which a dot for each element of the window was faster.
+_NARROW_GROUP, _MOST_PATCHES = 4, 2**24
 # Products of matrices, from which multiplications were faster.
 _MANY_DOTS = 100
 # Rows of a product with a transposed matrix; elements of the matrix from which another
@@ -85,8 +86,8 @@ _SMALL_WINDOW = 9
 # than one for each group of rows.
 _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # Elements of a reduction from which the index of an extreme one was faster packed: LLVM
-# unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing is
-# gained: jaxlib writes the packed numbers, and gets that much memory anew in each run.
+# unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing
+# is gained: jaxlib writes the packed numbers, to memory that is new in each run.
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
@@ -177,7 +178,8 @@ class _Convolution:
             is_depthwise = self.inputs == self.batch == self.outputs == 1
             others: tuple[str, ...] = ("outputs", "blocks", "patches")
             products = self.groups * self.inputs * self.taps * self.positions
-            if self.window[-1] >= _WIDE_ROW or products >= _MANY_OF_ROWS:
+            is_wide = bool(self.window) and self.window[-1] >= _WIDE_ROW
+            if products >= (_SOME_OF_ROWS if is_wide else _MANY_OF_ROWS):
                 others = ("rows", *others)
             return ("taps", *others) if is_depthwise else (*others, "taps")
         if self.is_larger_than_image:
@@ -192,7 +194,8 @@ class _Convolution:
             return ()
         if patches <= _MAX_GROUPED_PATCHES:
             return ("patches", "taps")
-        return ("taps",) if features >= _MANY_FEATURES else ()
+        is_large = patches <= _MOST_PATCHES and features >= _MANY_FEATURES
+        return ("taps",) if is_large else ()
 
 
 class KnownForms:

@@ -40,6 +40,8 @@ _LAYOUT = re.compile(r"\w+\[[^\]]*\](?:\{([\d,]*)[^}]*\})?")
 _names = itertools.count(1)
 # A longer compilation is not repeated to get the same code at another address.
 _MAX_COPY_NS = 1_000_000_000
+# In place of a run that is not timed, where runs take longer.
+PAUSE_S = 0.05
 
 
 def compile_by_jaxlib(
@@ -162,7 +164,7 @@ class JaxlibExecutable:
         inputs: Sequence[Any] | None = None,
         warmup: int = 1,
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Times consecutive runs, as `Executable.run` does, but from Python."""
+        """Times runs, as `Executable.run` does, but from Python: see `time_calls`."""
         return time_calls(
             [self.call_of(inputs)], [1], repeats=repeats, warmup=warmup, seed=0
         )[0]
@@ -237,8 +239,9 @@ def time_calls(
 ) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Times Python functions in rounds, in a random order in each.
 
-    Each duration follows a run of the same function that is not timed: jax frees the
-    memory of a run after its results are there, and so in the time of the next one.
+    Each duration follows a run of the same function that is not timed, or a pause if
+    that is long: jax frees the memory of a run after its results are there, and so in
+    the time of the next one.
 
     Args:
         calls: functions that run and wait.
@@ -254,15 +257,19 @@ def time_calls(
     rng = np.random.default_rng(seed)
     clock = time.perf_counter_ns
     durations = np.empty((len(calls), repeats), np.int64)
+    last_ns = [0] * len(calls)
     with on_cpu(require_jax(_USER)):
         for index in range(-warmup, repeats):
             for i in rng.permutation(len(calls)):
                 call, count = calls[i], batch[i]
-                call()
+                if last_ns[i] > 1e9 * PAUSE_S:
+                    time.sleep(PAUSE_S)
+                else:
+                    call()
                 started = clock()
                 for _ in range(count):
                     call()
-                elapsed = (clock() - started) // count
+                elapsed = last_ns[i] = (clock() - started) // count
                 if index >= 0:
                     durations[i, index] = max(elapsed, 1)
     return list(durations)
