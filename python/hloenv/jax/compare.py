@@ -241,7 +241,8 @@ def compare(
         return Comparison(reason=_too_long(seconds))
     other_first_ns, other_outputs = _first(jax, other)
     is_slow = is_promising and first_ns > _MAX_SLOW * _longest_ns(seconds)
-    if is_slow and first_ns < SLOW_GAIN * other_first_ns:
+    # The first call of a function of jax.jit may take longer.
+    if is_slow and other_first_ns > 2 * first_ns:
         return _compare_slow((first_ns,), (other_first_ns,))
     differs = difference(outputs, other_outputs, moved=moved)
     if not differs and are_all_nan(outputs):
@@ -256,7 +257,10 @@ def compare(
         plain_ns = first_ns
         if first_ns <= _MAX_REPEATED * _longest_ns(seconds):  # it may have been delayed
             plain_ns = min(first_ns, _sample(jax, plain, 1))
-        return _compare_slow((plain_ns,), (other_first_ns, _sample(jax, other, 1)))
+        other_ns = _sample(jax, other, 1)
+        if plain_ns < SLOW_GAIN * other_ns:
+            return _compare_slow((plain_ns,), (other_ns,))
+        return _compare_slow((plain_ns,), (other_ns, _sample(jax, other, 1)))
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
     if other_ns > 2 * plain_ns:
         # Ends early: two samples so much slower are not noise.
