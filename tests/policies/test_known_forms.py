@@ -13,10 +13,10 @@ from support.convolutions import JAX_FORMS, jax_form, one_convolution
 # The form of each convolution that JAX makes; None keeps XLA's.
 EXPECTED = {
     "depthwise": "taps",
-    "depthwise input": "taps",
+    "depthwise input": "taps_apart",
     "depthwise kernel": "outputs",
     "strided depthwise": "taps",
-    "strided depthwise input": "taps",
+    "strided depthwise input": "taps_apart",
     "strided depthwise kernel": "outputs",
     "grouped": "patches",
     "grouped input": "patches",
@@ -186,6 +186,43 @@ def test_forms_of_what_jax_makes(name):
 )
 def test_forms_by_size(shapes, attributes, expected):
     assert form_of(one_convolution(*shapes, attributes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("readers", "expected"),
+    [
+        ("ROOT r = f32[2,8,8,4] negate(b)", "taps"),
+        (
+            "s = f32[2,8,8,4] sine(b)\n  n = f32[2,8,8,4] negate(b)\n"
+            "  ROOT r = f32[2,8,8,4] add(s, n)",
+            "taps_apart",
+        ),
+        (  # beyond what is not fused, nothing counts
+            "s = f32[2,8,8,4] sort(b), dimensions={3}, to_apply=less\n"
+            "  n = f32[2,8,8,4] negate(s)\n  ROOT r = f32[2,8,8,4] add(s, n)",
+            "taps",
+        ),
+    ],
+)
+def test_sums_that_several_operations_read_are_computed_once(readers, expected):
+    text = f"""HloModule m
+
+less {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}}
+
+ENTRY main {{
+  x = f32[2,8,8,4] parameter(0)
+  k = f32[3,3,1,4] parameter(1)
+  c = f32[2,8,8,4] convolution(x, k), window={{size=3x3 pad=1_1x1_1}},
+    dim_labels=b01f_01io->b01f, feature_group_count=4
+  b = f32[2,8,8,4] add(c, x)
+  {readers}
+}}
+"""
+    assert form_of(text) == expected
 
 
 @pytest.mark.parametrize(

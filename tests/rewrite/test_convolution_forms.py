@@ -17,15 +17,15 @@ from support.convolutions import (
 )
 
 NAME = "convolution-forms"
-RULES = {"taps", "outputs", "patches", "blocks", "phases"}
+RULES = {"taps", "taps_apart", "outputs", "patches", "blocks", "phases"}
 
 # The rules that apply to each convolution that JAX makes.
 EXPECTED = {
-    "depthwise": {"taps"},
-    "depthwise input": {"taps"},
+    "depthwise": {"taps", "taps_apart"},
+    "depthwise input": {"taps", "taps_apart"},
     "depthwise kernel": {"outputs", "patches", "rows"},
-    "strided depthwise": {"taps", "outputs"},
-    "strided depthwise input": {"taps", "phases"},
+    "strided depthwise": {"taps", "taps_apart", "outputs"},
+    "strided depthwise input": {"taps", "taps_apart", "phases"},
     "strided depthwise kernel": {"taps", "outputs", "patches"},
     "grouped": {"taps", "patches"},
     "grouped input": {"taps", "patches"},

@@ -6,6 +6,7 @@
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
 #include "passes/proposals/general_passes.h"
+#include "passes/proposals/own_kernel.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -81,24 +82,49 @@ absl::StatusOr<HloInstruction*> BuildTaps(const Convolution& convolution,
   return convolution.Finish(SumOf(products));
 }
 
-void ProposeTaps(const HloInstruction& root, RuleContext& context,
-                 std::vector<Proposal>& proposals) {
+// How the sum over taps is built; nothing if the rules do not apply. With dots
+// where a group has several input features.
+struct TapsForm {
+  BuildFn build;
+  bool has_dots;
+};
+
+std::optional<TapsForm> TapsFormOf(const HloInstruction& root,
+                                   RuleContext& context) {
   const std::optional<Convolution> found = Convolution::Of(root, context);
-  if (!found.has_value() || found->num_taps() == 1) return;
+  if (!found.has_value() || found->num_taps() == 1) return std::nullopt;
   const bool has_dots = found->inputs() > 1;
-  if (found->num_taps() > (has_dots ? kMaxTapsOfDots : kMaxTaps)) return;
+  if (found->num_taps() > (has_dots ? kMaxTapsOfDots : kMaxTaps)) {
+    return std::nullopt;
+  }
   std::vector<Index> taps = UsedTaps(*found);
   const int64_t results = xla::ShapeUtil::ElementsIn(root.shape());
   if (taps.empty() ||
       (has_dots &&
        results > kMaxProductElements / static_cast<int64_t>(taps.size()))) {
-    return;
+    return std::nullopt;
   }
+  return TapsForm{[convolution = *found, taps = std::move(taps)](Images x) {
+                    return BuildTaps(convolution, taps, x);
+                  },
+                  has_dots};
+}
+
+void ProposeTaps(const HloInstruction& root, RuleContext& context,
+                 std::vector<Proposal>& proposals) {
+  std::optional<TapsForm> form = TapsFormOf(root, context);
+  if (!form.has_value()) return;
+  Propose(TapsRule(), root, {root.operand(0), root.operand(1)},
+          std::move(form->build), proposals);
+}
+
+void ProposeTapsApart(const HloInstruction& root, RuleContext& context,
+                      std::vector<Proposal>& proposals) {
+  const std::optional<TapsForm> form = TapsFormOf(root, context);
+  if (!form.has_value() || form->has_dots) return;  // dots are no kernels
   Propose(
-      TapsRule(), root, {root.operand(0), root.operand(1)},
-      [convolution = *found, taps = std::move(taps)](Images x) {
-        return BuildTaps(convolution, taps, x);
-      },
+      TapsApartRule(), root, {root.operand(0), root.operand(1)},
+      [build = form->build](Images x) { return InOwnKernel(x, build); },
       proposals);
 }
 
@@ -336,6 +362,17 @@ const Rule& TapsRule() {
   return rule;
 }
 
+const Rule& TapsApartRule() {
+  static constexpr Rule rule = {"taps_apart",
+                                "The sums of multiplications of the rule taps, "
+                                "in a call that XLA does not "
+                                "inline: where several operations read the "
+                                "result, XLA would compute it in "
+                                "each of them. Floats round differently.",
+                                &ProposeTapsApart};
+  return rule;
+}
+
 const Rule& OutputsRule() {
   static constexpr Rule rule = {
       "outputs",
@@ -362,9 +399,9 @@ const Rule& PatchesRule() {
 namespace {
 
 absl::Span<const Rule> ConvolutionRules() {
-  static const auto* rules =
-      new std::vector<Rule>{TapsRule(),   OutputsRule(), PatchesRule(),
-                            BlocksRule(), PhasesRule(),  RowsRule()};
+  static const auto* rules = new std::vector<Rule>{
+      TapsRule(),   OutputsRule(), PatchesRule(),  BlocksRule(),
+      PhasesRule(), RowsRule(),    TapsApartRule()};
   return *rules;
 }
 

@@ -6,11 +6,12 @@
 
 namespace hloenv {
 
-const Rule& TapsRule();     // convolution_forms.cc
-const Rule& OutputsRule();  // convolution_forms.cc
-const Rule& PatchesRule();  // convolution_forms.cc
-const Rule& BlocksRule();   // convolution_blocks.cc
-const Rule& PhasesRule();   // convolution_phases.cc
-const Rule& RowsRule();     // convolution_rows.cc
+const Rule& TapsRule();       // convolution_forms.cc
+const Rule& TapsApartRule();  // convolution_forms.cc
+const Rule& OutputsRule();    // convolution_forms.cc
+const Rule& PatchesRule();    // convolution_forms.cc
+const Rule& BlocksRule();     // convolution_blocks.cc
+const Rule& PhasesRule();     // convolution_phases.cc
+const Rule& RowsRule();       // convolution_rows.cc
 
 }  // namespace hloenv

@@ -214,10 +214,10 @@ class KnownForms:
     become loops; sorts become sorts of integers. Other alternatives stay undecided, so
     that XLA's form is kept.
 
-    The conditions look at each operation, and whether what reads it reads each element
-    many times. XLA's fusion may copy a sum of multiplications into each of its readers,
-    as the nine reductions of a gradient, so that several forms together can gain less
-    than each of them.
+    The conditions look at each operation, whether what reads it reads each element many
+    times, and for sums over the elements of a window whether several operations read
+    them: XLA's fusion would copy them into each of these, and gradients into those of
+    the layers before.
 
     Run it on the module as JAX lowers it:
 
@@ -253,6 +253,12 @@ class KnownForms:
                         rule in _WIDE_RULES and large_values.starts_with(node)
                     )
                     if not is_slower:
+                        apart = f"{rule}_apart"
+                        if apart in rules and (
+                            readers.branch(site)
+                            or _convolution(graph, node, attributes).is_transposed
+                        ):
+                            rule = apart
                         decisions[index] = rules[rule]
                     break
         return decisions

@@ -74,3 +74,20 @@ class Readers:
                     found.add(reader)
                     left.append(reader)
         return False
+
+    def branch(self, node: int) -> bool:
+        """Whether several operations read `node`, or what XLA fuses it with.
+
+        XLA computes what it fuses in each of them.
+        """
+        graph = self._graph
+        count = int(graph.element_count[node])
+        for _ in range(_MAX_READERS):
+            readers = self.of(node)
+            if len(readers) != 1:
+                return len(readers) > 1
+            (node,) = readers
+            opcode = self._opcodes[graph.opcode[node]]
+            if opcode in _SEPARATE or int(graph.element_count[node]) != count:
+                return False
+        return True
