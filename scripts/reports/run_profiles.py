@@ -5,7 +5,7 @@
 The programs are those of rows that run_jit.py has measured: the largest gains, and
 those that gain nothing, the longest first, one of each entry point. Each is profiled
 by jaxlib as it is and in hloenv's other forms; the explanations are those of
-profiles.toml. Profiles are stored as rows; a repeated run continues.
+profiles.toml, by program. Profiles are stored as rows; a repeated run continues.
 
     python scripts/reports/run_profiles.py --from build/jit.jsonl
     python scripts/reports/run_profiles.py --from build/jit.jsonl --doc docs/results/profiles.md

@@ -102,13 +102,15 @@ def test_other_elements_that_move_are_rounding_too(monkeypatch, slice_size):
     assert differs(0.06)
     assert differs(0.11 * one, beside=one * np.float32(1.04))
     assert difference((one[:1],), (one[:1] * 1.1,), moved=lambda: (one[:1] * 1.04,))
-    tiny = one.astype(np.float64) * 1e-170
-    assert difference((tiny,), (0 * tiny,), moved=lambda: (2 * tiny,))
-    whole, other, beside = (
-        (100 * flips(seed, count)).astype(np.int32)
-        for seed, count in ((1, 20), (2, 20), (3, 20))
+    # Squares of less than the smallest number tell nothing.
+    tiny, few = one.astype(np.float64) * 1e-170, flips(2, 5).astype(float) * 1e-170
+    assert difference((tiny,), (tiny + few,), moved=lambda: (tiny + few,)) == ""
+    assert difference((tiny,), (tiny + few,), moved=lambda: (tiny + few[::-1],))
+    numbers = (1000 * one).astype(np.int32)
+    changed, others = (
+        numbers + (1000 * flips(seed, 20)).astype(np.int32) for seed in (2, 3)
     )
-    assert difference((whole,), (other,), moved=lambda: (beside,))
+    assert difference((numbers,), (changed,), moved=lambda: (others,))
 
 
 def test_integers_do_not_follow_the_last_bits_of_the_arguments():

@@ -13,10 +13,10 @@ from support.convolutions import JAX_FORMS, jax_form, one_convolution
 # The form of each convolution that JAX makes; None keeps XLA's.
 EXPECTED = {
     "depthwise": "taps",
-    "depthwise input": "taps_apart",
+    "depthwise input": "taps",
     "depthwise kernel": "outputs",
     "strided depthwise": "taps",
-    "strided depthwise input": "taps_apart",
+    "strided depthwise input": "taps",
     "strided depthwise kernel": "outputs",
     "grouped": "patches",
     "grouped input": "patches",
@@ -188,23 +188,32 @@ def test_forms_by_size(shapes, attributes, expected):
     assert form_of(one_convolution(*shapes, attributes)) == expected
 
 
+SHAPE = "f32[2,64,64,8]"
+_SORT = f"{SHAPE} sort({{}}), dimensions={{{{3}}}}, to_apply=less"
+
+
 @pytest.mark.parametrize(
     ("readers", "expected"),
     [
-        ("ROOT r = f32[2,8,8,4] negate(b)", "taps"),
+        (f"ROOT r = {SHAPE} negate(b)", "taps"),
+        # One kernel, which computes the sum once.
         (
-            "s = f32[2,8,8,4] sine(b)\n  n = f32[2,8,8,4] negate(b)\n"
-            "  ROOT r = f32[2,8,8,4] add(s, n)",
+            f"s = {SHAPE} logistic(b)\n  ROOT r = {SHAPE} multiply(b, s)",
+            "taps",
+        ),
+        (
+            f"s = {_SORT.format('b')}\n  n = {SHAPE} negate(b)\n"
+            f"  ROOT r = {SHAPE} add(s, n)",
             "taps_apart",
         ),
         (  # beyond what is not fused, nothing counts
-            "s = f32[2,8,8,4] sort(b), dimensions={3}, to_apply=less\n"
-            "  n = f32[2,8,8,4] negate(s)\n  ROOT r = f32[2,8,8,4] add(s, n)",
+            f"s = {_SORT.format('b')}\n  n = {SHAPE} negate(s)\n"
+            f"  t = {_SORT.format('s')}\n  ROOT r = {SHAPE} add(t, n)",
             "taps",
         ),
     ],
 )
-def test_sums_that_several_operations_read_are_computed_once(readers, expected):
+def test_sums_in_several_kernels_are_computed_apart(readers, expected):
     text = f"""HloModule m
 
 less {{
@@ -214,15 +223,39 @@ less {{
 }}
 
 ENTRY main {{
-  x = f32[2,8,8,4] parameter(0)
-  k = f32[3,3,1,4] parameter(1)
-  c = f32[2,8,8,4] convolution(x, k), window={{size=3x3 pad=1_1x1_1}},
-    dim_labels=b01f_01io->b01f, feature_group_count=4
-  b = f32[2,8,8,4] add(c, x)
+  x = {SHAPE} parameter(0)
+  k = f32[3,3,1,8] parameter(1)
+  c = {SHAPE} convolution(x, k), window={{size=3x3 pad=1_1x1_1}},
+    dim_labels=b01f_01io->b01f, feature_group_count=8
+  b = {SHAPE} add(c, x)
   {readers}
 }}
 """
     assert form_of(text) == expected
+
+
+def test_forms_that_are_not_chosen_do_not_count_as_readers():
+    """A gradient of a 1x1 convolution with its own forms reads the sum once."""
+    text = f"""HloModule m
+
+ENTRY main {{
+  x = {SHAPE} parameter(0)
+  k = f32[3,3,1,8] parameter(1)
+  w = f32[1,1,8,8] parameter(2)
+  c = {SHAPE} convolution(x, k), window={{size=3x3 pad=1_1x1_1}},
+    dim_labels=b01f_01io->b01f, feature_group_count=8
+  b = {SHAPE} add(c, x)
+  ROOT r = {SHAPE} convolution(b, w), window={{size=1x1}}, dim_labels=b01f_01oi->b01f
+}}
+"""
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives("convolution-forms")
+    decisions = get_policy("known-forms")(alternatives)
+    chosen = [
+        each.choices[decision].rule
+        for each, decision in zip(alternatives, decisions, strict=True)
+    ]
+    assert sorted(chosen) == ["blocks", "taps"]
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_precision_is_kept():
 def test_each_rule_can_be_turned_off():
     options = {option.name for option in hloenv.describe_pass(NAME).options}
     assert options == {*RULES, "rows"}
-    for name in ("patches", "patches input", "depthwise kernel"):
+    for name in ("patches", "patches input", "depthwise kernel", "depthwise"):
         for off in EXPECTED[name]:
             found = rules(captured(jax_form(name), options={off: False}))
             assert set(found) == EXPECTED[name] - {off}

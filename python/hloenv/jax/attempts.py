@@ -161,7 +161,9 @@ _MAX_ALONE = 4
 # applies most often first.
 _FIRST = {
     f"convolution-forms/{rule}": place
-    for place, rule in enumerate(("taps", "outputs", "rows", "patches", "phases"))
+    for place, rule in enumerate(
+        ("taps", "taps_apart", "outputs", "rows", "patches", "phases")
+    )
 }
 _ONLY = "forms of "
 # Ends the names of attempts with options of the compiler.

@@ -253,14 +253,14 @@ def compare(
             reason=f"its outputs differ from the plain function's: {differs}",
             is_equal=False,
         )
+    if is_slow and first_ns <= _MAX_REPEATED * _longest_ns(seconds):
+        first_ns = min(first_ns, _sample(jax, plain, 1))  # it may have been delayed
+        is_slow = first_ns > _MAX_SLOW * _longest_ns(seconds)
     if is_slow:
-        plain_ns = first_ns
-        if first_ns <= _MAX_REPEATED * _longest_ns(seconds):  # it may have been delayed
-            plain_ns = min(first_ns, _sample(jax, plain, 1))
         other_ns = _sample(jax, other, 1)
-        if plain_ns < SLOW_GAIN * other_ns:
-            return _compare_slow((plain_ns,), (other_ns,))
-        return _compare_slow((plain_ns,), (other_ns, _sample(jax, other, 1)))
+        if first_ns < SLOW_GAIN * other_ns:
+            return _compare_slow((first_ns,), (other_ns,))
+        return _compare_slow((first_ns,), (other_ns, _sample(jax, other, 1)))
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
     if other_ns > 2 * plain_ns:
         # Ends early: two samples so much slower are not noise.
@@ -341,7 +341,8 @@ def take_turns(
         len(durations[0]) < most and time.perf_counter() < end
     ):
         for which in (0, 1) if len(durations[0]) % 2 == 0 else (1, 0):
-            call, last_ns = (plain, other)[which], max(durations[which][-1:], default=0)
+            call = (plain, other)[which]
+            last_ns = max(durations[0][-1:] + durations[1][-1:], default=0)
             is_long = last_ns > calls * 1e9 * PAUSE_S
             if is_long:
                 time.sleep(PAUSE_S)

@@ -118,8 +118,8 @@ def jit(
         budget: seconds for the timing of one version. With 0 nothing is compared or
             checked, and the decided version runs from the first call. Where one run
             takes longer, two runs of each version decide; beyond four budgets (forty
-            with forms that have made convolutions many times as fast), or with over
-            1 GiB of results or of donated arguments, nothing is compared; no
+            with forms of "auto" that have made convolutions many times as fast), or
+            with over 1 GiB of results or of donated arguments, nothing is compared; no
             version is tried after 120 budgets, nor for new arguments once so long was
             spent on others for nothing.
         tuned: what `hloenv.tune` has returned, or the path where it was saved: the

@@ -40,7 +40,7 @@ _MAX_FILE_DAYS = 30
 # comparison, and what is known of a module.
 _SOURCES = (
     *("policies/known_forms.py", "policies/loops.py", "jax/attempts.py"),
-    "search/spaces.py",
+    *("policies/readers.py", "search/spaces.py", "runtime/jaxlib/executable.py"),
     *("jax/stages.py", "jax/by_wheel.py", "jax/overhead.py", "jax/trials.py"),
     *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
     *("jax/wrapping.py", "runtime/random_inputs.py"),

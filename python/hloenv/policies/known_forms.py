@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from .._typing import Int64Array
 from ..graph.hlo_graph import opcodes
@@ -89,6 +90,8 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing
 # is gained: jaxlib writes the packed numbers, to memory that is new in each run.
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
+# Elements from which sums that several operations read are kept out of their kernels.
+_LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
@@ -215,9 +218,8 @@ class KnownForms:
     that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
-    times, and for sums over the elements of a window whether several operations read
-    them: XLA's fusion would copy them into each of these, and gradients into those of
-    the layers before.
+    times, and for sums over the elements of a window whether several kernels would
+    contain them: XLA's fusion copies them into each of these.
 
     Run it on the module as JAX lowers it:
 
@@ -254,11 +256,12 @@ class KnownForms:
                     )
                     if not is_slower:
                         apart = f"{rule}_apart"
-                        if apart in rules and (
-                            readers.branch(site)
-                            or _convolution(graph, node, attributes).is_transposed
-                        ):
-                            rule = apart
+                        is_read_apart = (
+                            apart in rules
+                            and int(graph.element_count[site]) >= _LARGE_SUMS
+                            and readers.branch(site, large_values.is_counted)
+                        )
+                        rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
                     break
         return decisions
@@ -269,6 +272,14 @@ class _LargeValues:
 
     def __init__(self, alternatives: Alternatives) -> None:
         self._alternatives = alternatives
+
+    @functools.cached_property
+    def is_counted(self) -> npt.NDArray[np.bool_]:
+        """[N] nodes of the module and its sites, without those of other choices."""
+        graph = self._alternatives.graph
+        found = is_original(self._alternatives)
+        found[graph.site_nodes] = True
+        return found
 
     @functools.cached_property
     def _computations(self) -> frozenset[int]:

@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from .._typing import Int64Array
 
@@ -75,19 +76,30 @@ class Readers:
                     left.append(reader)
         return False
 
-    def branch(self, node: int) -> bool:
-        """Whether several operations read `node`, or what XLA fuses it with.
+    def branch(self, node: int, counts: npt.NDArray[np.bool_]) -> bool:
+        """Whether XLA, if it fuses `node` with its readers, computes it several times.
 
-        XLA computes what it fuses in each of them.
+        It makes one kernel of elementwise operations up to each operation that is not
+        fused, and of the last ones.
+
+        Args:
+            node: of the graph.
+            counts: [N] whether a node is a reader.
         """
         graph = self._graph
         count = int(graph.element_count[node])
-        for _ in range(_MAX_READERS):
-            readers = self.of(node)
-            if len(readers) != 1:
-                return len(readers) > 1
-            (node,) = readers
-            opcode = self._opcodes[graph.opcode[node]]
-            if opcode in _SEPARATE or int(graph.element_count[node]) != count:
-                return False
-        return True
+        fused, left, ends = {node}, [node], set()
+        while left and len(fused) <= _MAX_READERS:
+            last = left.pop()
+            readers = [each for each in self.of(last) if counts[each]]
+            ends |= set() if readers else {last}
+            for reader in readers:
+                opcode = self._opcodes[graph.opcode[reader]]
+                if opcode in _SEPARATE or int(graph.element_count[reader]) != count:
+                    ends.add(reader)
+                elif reader not in fused:
+                    fused.add(reader)
+                    left.append(reader)
+            if len(ends) > 1:
+                return True
+        return False

@@ -262,7 +262,7 @@ def time_calls(
         for index in range(-warmup, repeats):
             for i in rng.permutation(len(calls)):
                 call, count = calls[i], batch[i]
-                if last_ns[i] > 1e9 * PAUSE_S:
+                if max(last_ns) > 1e9 * PAUSE_S:
                     time.sleep(PAUSE_S)
                 else:
                     call()
