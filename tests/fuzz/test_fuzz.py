@@ -73,7 +73,7 @@ def test_a_case_is_the_same_everywhere() -> None:
 
 def test_every_pass_is_drawn_with_options_and_in_pipelines() -> None:
     rng = random.Random(0)
-    drawn = [each for _ in range(2000) for each in random_step(rng, ())]
+    drawn = [each for _ in range(4000) for each in random_step(rng, ())]
     assert pass_names(drawn) == set(hloenv.list_passes())
     assert any(len(each.passes) > 1 and each.fixed_point for each in drawn)
     options = {key for p in drawn for s in p.passes for key, _ in s.options}
