@@ -138,8 +138,7 @@ def test_a_promising_form_of_a_slow_function_is_compared_by_one_run(other_s, is_
     assert (found.speedup >= 1.5) == is_used
     calls.clear()
     found = jax_compare.compare(plain, other, seconds=0.02)
-    assert "takes longer than the budget" in found.reason
-    assert calls == [0.32]
+    assert "longer than the budget" in found.reason
 
 
 def test_one_delayed_run_does_not_make_a_promising_form_faster():

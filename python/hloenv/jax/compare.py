@@ -233,12 +233,10 @@ def compare(
             in the result.
         is_promising: whether the second may be many times as fast. If the first takes
             over four times as long as a run of such rounds, one run of it decides, two
-            if it takes up to ten times as long; others are not compared from there on.
+            if it takes up to ten times as long.
     """
     jax = require_jax("hloenv.jit")
     first_ns, outputs = _first(jax, plain)
-    if not is_promising and first_ns > _MAX_REPEATED * _longest_ns(seconds):
-        return Comparison(reason=_too_long(seconds))
     other_first_ns, other_outputs = _first(jax, other)
     is_slow = is_promising and first_ns > _MAX_SLOW * _longest_ns(seconds)
     # The first call of a function of jax.jit may take longer.
