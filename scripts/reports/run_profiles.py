@@ -151,11 +151,17 @@ def _cells(kernel: Kernel, rates: Rates) -> tuple[str, ...]:
 def main() -> int:
     """Profiles what is missing and writes the page."""
     arguments = parse_arguments()
-    groups = chosen(read_lines(arguments.given), arguments.count, arguments.threads)
-    if not any(groups):
-        raise SystemExit(f"no rows of {arguments.threads} cores in {arguments.given}")
-    dataset = hloenv.dataset.load(arguments.split)
+    dataset = hloenv.dataset.load(arguments.split, extent="real")
     records = {each.fingerprint: each for each in dataset}
+    given_rows = [
+        row for row in read_lines(arguments.given) if row.get("fingerprint") in records
+    ]
+    groups = chosen(given_rows, arguments.count, arguments.threads)
+    if not any(groups):
+        raise SystemExit(
+            f"no rows of {arguments.split}, {arguments.threads} cores, in "
+            f"{arguments.given}: run_jit.py writes them"
+        )
     version = version_of_rows()
     known = Rows(arguments.rows, "fingerprint", "version", "threads")
     explanations: dict[str, Any] = tomllib.loads(_EXPLANATIONS.read_text())
