@@ -7,9 +7,9 @@ those that gain nothing, the longest first, one of each entry point. Each is pro
 by jaxlib as it is and in hloenv's other forms; the explanations are those of
 profiles.toml, by program. Profiles are stored as rows; a repeated run continues.
 
-    python scripts/reports/run_profiles.py --from build/jit.jsonl
-    python scripts/reports/run_profiles.py --from build/jit.jsonl --doc docs/results/profiles.md
-"""  # noqa: E501
+    python scripts/reports/run_profiles.py
+    python scripts/reports/run_profiles.py --doc docs/results/profiles.md
+"""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ def test_a_slow_function_that_still_runs_does_not_run_again():
     assert exceeds(lambda: jnp.ones(2), 10.0, Running([Slow()])) == ""
 
 
-@pytest.mark.parametrize(("other_s", "is_used"), [(0.005, True), (0.045, False)])
-def test_slow_functions_are_compared_by_two_runs(other_s, is_used):
+def sleeping():
+    """The seconds of all calls, and a maker of functions that take so long."""
     calls = []
 
     def after(seconds):
@@ -105,6 +105,12 @@ def test_slow_functions_are_compared_by_two_runs(other_s, is_used):
 
         return call
 
+    return calls, after
+
+
+@pytest.mark.parametrize(("other_s", "is_used"), [(0.005, True), (0.045, False)])
+def test_slow_functions_are_compared_by_two_runs(other_s, is_used):
+    calls, after = sleeping()
     found = jax_compare.compare(after(0.05), after(other_s), seconds=0.02)
     assert (found.reason == "") == is_used
     assert found.interval is None
@@ -115,16 +121,7 @@ def test_slow_functions_are_compared_by_two_runs(other_s, is_used):
 
 @pytest.mark.parametrize(("other_s", "is_used"), [(0.01, True), (0.3, False)])
 def test_a_promising_form_of_a_slow_function_is_compared_by_one_run(other_s, is_used):
-    calls = []
-
-    def after(seconds):
-        def call():
-            calls.append(seconds)
-            time.sleep(seconds)
-            return jnp.ones(2)
-
-        return call
-
+    calls, after = sleeping()
     plain, other = after(0.32), after(other_s)
     assert "takes longer than the budget" in exceeds(plain, 0.02)
     assert exceeds(plain, 0.02, is_promising=True) == ""

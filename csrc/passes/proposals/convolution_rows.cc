@@ -4,14 +4,15 @@
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
 #include "passes/proposals/counted_loop.h"
+#include "passes/proposals/number_keys.h"
 #include "support/status.h"
-#include "xla/literal_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
 namespace {
 
 using xla::HloInstruction;
+using xla::HloOpcode;
 using Images = absl::Span<HloInstruction* const>;
 
 // Output positions, of which each step adds to all, and steps.
@@ -72,17 +73,6 @@ std::optional<Rows> RowsOf(const HloInstruction& root, RuleContext& context) {
   return rows;
 }
 
-HloInstruction* Integer(HloInstruction* beside, int64_t number) {
-  return beside->AddInstruction(HloInstruction::CreateConstant(
-      xla::LiteralUtil::CreateR0<int32_t>(static_cast<int32_t>(number))));
-}
-
-HloInstruction* OfIntegers(xla::HloOpcode opcode, HloInstruction* left,
-                           int64_t right) {
-  return left->AddInstruction(HloInstruction::CreateBinary(
-      left->shape(), opcode, left, Integer(left, right)));
-}
-
 Labelled PartAt(const Labelled& array,
                 const std::vector<HloInstruction*>& starts,
                 const std::vector<int64_t>& sizes) {
@@ -105,24 +95,27 @@ absl::StatusOr<Labelled> SumOfStep(const Rows& rows, HloInstruction* step,
                                    HloInstruction* kernel) {
   const SpatialDimension& down = rows.At(0);
   const SpatialDimension& across = rows.At(1);
-  HloInstruction* row = OfIntegers(xla::HloOpcode::kDivide, step, rows.parts());
-  HloInstruction* image = OfIntegers(xla::HloOpcode::kDivide, row, down.taps);
-  row = OfIntegers(xla::HloOpcode::kRemainder, row, down.taps);
-  HloInstruction* first = OfIntegers(
-      xla::HloOpcode::kMultiply,
-      OfIntegers(xla::HloOpcode::kRemainder, step, rows.parts()), rows.part);
-  HloInstruction* zero = Integer(step, 0);
-  const auto times = [](HloInstruction* index, int64_t number) {
-    return number == 1 ? index
-                       : OfIntegers(xla::HloOpcode::kMultiply, index, number);
+  Elementwise build(step->parent(), step->shape());
+  const auto with = [&](xla::HloOpcode opcode, HloInstruction* index,
+                        int64_t number) {
+    return build.Binary(opcode, index,
+                        build.Constant(static_cast<int32_t>(number)));
   };
-  const Labelled window = PartAt({input, "i01g"},
-                                 {image, times(row, down.window_dilation),
-                                  times(first, across.window_dilation), zero},
-                                 {1, (down.output - 1) * down.stride + 1,
-                                  (rows.part - 1) * across.window_dilation +
-                                      (across.output - 1) * across.stride + 1,
-                                  rows.features});
+  HloInstruction* row = with(HloOpcode::kDivide, step, rows.parts());
+  HloInstruction* image = with(HloOpcode::kDivide, row, down.taps);
+  row = with(HloOpcode::kRemainder, row, down.taps);
+  HloInstruction* first =
+      with(HloOpcode::kMultiply,
+           with(HloOpcode::kRemainder, step, rows.parts()), rows.part);
+  HloInstruction* zero = build.Constant<int32_t>(0);
+  const Labelled window =
+      PartAt({input, "i01g"},
+             {image, with(HloOpcode::kMultiply, row, down.window_dilation),
+              with(HloOpcode::kMultiply, first, across.window_dilation), zero},
+             {1, (down.output - 1) * down.stride + 1,
+              (rows.part - 1) * across.window_dilation +
+                  (across.output - 1) * across.stride + 1,
+              rows.features});
   const Labelled factors = PartAt({kernel, "ixyg"}, {image, row, first, zero},
                                   {1, 1, rows.part, rows.features});
   std::vector<Labelled> products;

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from .._typing import Int64Array
 from ..graph.hlo_graph import opcodes
@@ -90,7 +89,7 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing
 # is gained: jaxlib writes the packed numbers, to memory that is new in each run.
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
-# Elements from which sums that several operations read are kept out of their kernels.
+# Elements from which sums that several kernels would contain are kept out of them.
 _LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
@@ -205,13 +204,13 @@ class KnownForms:
     """Takes known faster forms of convolutions, dots, reductions and sorts.
 
     Depthwise convolutions become multiplications and additions, and their gradients
-    with respect to the kernel such a loop over rows; grouped convolutions become dots,
-    as do gradients of grouped and of transposed convolutions with respect to their
-    kernels, those of 1x1 convolutions, and convolutions with kernels larger than their
-    input;
-    products of many tiny matrices, and many reductions of few elements each, become
-    elementwise operations; products of few rows and a transposed matrix read the
-    matrix as it is, and of few rows and matrices across each other one at a time;
+    with respect to the kernel loops over rows of these; grouped convolutions become
+    dots, as do gradients of grouped and of transposed convolutions with respect to
+    their kernels, those of 1x1 convolutions, and convolutions with kernels larger than
+    their input; products of many tiny matrices, and many reductions of few elements
+    each, become elementwise operations; products of few rows and a transposed matrix
+    read the matrix as it is, and of few rows and matrices across each other one at a
+    time;
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
     the index of the largest element becomes one reduction of integers; cumulative sums
     become loops; sorts become sorts of integers. Other alternatives stay undecided, so
@@ -244,7 +243,7 @@ class KnownForms:
         graph = alternatives.graph
         block = graph.attribute_block(_ATTRIBUTES, absent=_ABSENT)
         first_site = graph.site_choice_offsets[graph.site_offsets[:-1]]
-        readers, large_values = Readers(graph), _LargeValues(alternatives)
+        readers, large_values = Readers(alternatives), _LargeValues(alternatives)
         for index, rules in choices.items():
             node = int(graph.site_choice_nodes[first_site[index]])
             attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
@@ -259,7 +258,7 @@ class KnownForms:
                         is_read_apart = (
                             apart in rules
                             and int(graph.element_count[site]) >= _LARGE_SUMS
-                            and readers.branch(site, large_values.is_counted)
+                            and readers.branch(site)
                         )
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
@@ -272,14 +271,6 @@ class _LargeValues:
 
     def __init__(self, alternatives: Alternatives) -> None:
         self._alternatives = alternatives
-
-    @functools.cached_property
-    def is_counted(self) -> npt.NDArray[np.bool_]:
-        """[N] nodes of the module and its sites, without those of other choices."""
-        graph = self._alternatives.graph
-        found = is_original(self._alternatives)
-        found[graph.site_nodes] = True
-        return found
 
     @functools.cached_property
     def _computations(self) -> frozenset[int]:

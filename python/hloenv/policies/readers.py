@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .._typing import Int64Array
+from ..rewrite.choice_deltas import is_original
 
 if TYPE_CHECKING:
-    from ..graph.hlo_graph import HloGraph
+    from ..rewrite.alternatives import Alternatives
 
 # How many times the elements of a value are read, from which computing them each time
 # was slower than reading them from memory (softmax of 8 elements was not).
@@ -32,11 +33,19 @@ _SEPARATE = frozenset(
 
 
 class Readers:
-    """The readers of the values of a graph."""
+    """The readers of the values of an alternative graph."""
 
-    def __init__(self, graph: HloGraph) -> None:
-        """Holds a graph."""
-        self._graph = graph
+    def __init__(self, alternatives: Alternatives) -> None:
+        """Holds alternatives and their graph."""
+        self._alternatives = alternatives
+        self._graph = alternatives.graph
+
+    @functools.cached_property
+    def _is_counted(self) -> npt.NDArray[np.bool_]:
+        """[N] nodes of the module, and the sites of alternatives."""
+        found = is_original(self._alternatives)
+        found[self._graph.site_nodes] = True
+        return found
 
     @functools.cached_property
     def _by_source(self) -> tuple[Int64Array, Int64Array]:
@@ -76,22 +85,19 @@ class Readers:
                     left.append(reader)
         return False
 
-    def branch(self, node: int, counts: npt.NDArray[np.bool_]) -> bool:
+    def branch(self, node: int) -> bool:
         """Whether XLA, if it fuses `node` with its readers, computes it several times.
 
         It makes one kernel of elementwise operations up to each operation that is not
-        fused, and of the last ones.
-
-        Args:
-            node: of the graph.
-            counts: [N] whether a node is a reader.
+        fused, and of the last ones. Operations of choices other than the originals are
+        no readers.
         """
         graph = self._graph
         count = int(graph.element_count[node])
         fused, left, ends = {node}, [node], set()
         while left and len(fused) <= _MAX_READERS:
             last = left.pop()
-            readers = [each for each in self.of(last) if counts[each]]
+            readers = [each for each in self.of(last) if self._is_counted[each]]
             ends |= set() if readers else {last}
             for reader in readers:
                 opcode = self._opcodes[graph.opcode[reader]]
