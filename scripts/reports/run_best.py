@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares hloenv with the best of what a user has besides, program by program.
+
+What a user has: jax.jit, jax.jit with the best of 16 settings of XLA's flags, the XLA
+of TensorFlow's wheel, and Enzyme-JAX's optimizer in front of jax.jit. Of hloenv:
+`hloenv.jit` by its fixed rules, and with what `hloenv.tune` finds within its budget.
+
+One program of each entry point is drawn at random. Each runs in its own process. Every
+version is compared with jax.jit in turns; the best of what a user has, which these
+times select, is then timed anew in turns with the better of hloenv's two, selected in
+the same way. Rows are appended to a JSONL file; a repeated run continues.
+
+    python scripts/reports/run_best.py --split validation
+    python scripts/reports/run_best.py --split test --doc docs/results/best.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import random
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv._markdown import table
+from hloenv.bench.entries import entry_point
+from hloenv.bench.flags import BASELINE_FLAGS
+from hloenv.dataset.reader import Record
+from hloenv.measurement.statistics import speedup_interval, speedup_of
+from reporting import (
+    Row,
+    Rows,
+    count_of,
+    head,
+    interval_text,
+    mean_by_entry_point,
+    parser_of,
+    run_again,
+    version_of_rows,
+    write_page,
+)
+
+_EXTRA = "xla_backend_extra_options"
+# Of jaxlib's compiler, by flag.
+_SETTINGS: tuple[dict[str, bool | int | str], ...] = (
+    {"xla_cpu_multi_thread_eigen": False},
+    {"xla_cpu_multi_thread_eigen": False, "xla_cpu_prefer_vector_width": 512},
+    {"xla_cpu_prefer_vector_width": 512},
+    {"xla_cpu_prefer_vector_width": 128},
+    {"xla_cpu_enable_fast_math": True},
+    {"xla_cpu_enable_fast_math": True, "xla_cpu_prefer_vector_width": 512},
+    {"xla_cpu_enable_fast_min_max": False},
+    {"xla_cpu_use_fusion_emitters": False},
+    {"xla_cpu_enable_concurrency_optimized_scheduler": True},
+    {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
+    {"xla_cpu_copy_insertion_use_region_analysis": True},
+    {"xla_cpu_parallel_codegen_split_count": 1},
+    {"xla_backend_optimization_level": 1},
+    {"xla_llvm_disable_expensive_passes": True},
+    {_EXTRA: "xla_cpu_disable_loop_unrolling="},
+    {_EXTRA: "xla_cpu_disable_tiled_emitter="},
+)
+_GIVEN = "jax.jit", "best flags", "wheel's XLA", "Enzyme-JAX"
+_OURS = "hloenv.jit", "hloenv.tune"
+_ROUNDS = 5, 1000  # minimum, maximum
+_BATCH_NS = 100_000
+_MAX_REASON = 120  # letters
+
+Call = Callable[[], Any]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--split", default="validation")
+    parser.add_argument("--extent", default="real")
+    parser.add_argument("--match", default="", help="only programs with this text")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cores", type=int, default=1, help="that jax may use")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each timing")
+    parser.add_argument("--tune-seconds", type=float, default=60.0)
+    parser.add_argument("--rows", type=Path, default=Path("build/best.jsonl"))
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+# --- in the child process ------------------------------------------------------------
+
+
+class Versions:
+    """The versions of one program, each timed in turns with plain jax.jit."""
+
+    def __init__(self, record: Record, arguments: argparse.Namespace) -> None:
+        """Compiles and runs the program by jax.jit."""
+        from hloenv.jax.wrapping import moved_arguments
+        from hloenv.runtime.jaxlib.stablehlo import program_of
+
+        jax = self._jax = importlib.import_module("jax")
+        self._record = record
+        self._arguments = arguments
+        self._program_of = program_of
+        self._inputs = [jax.device_put(each) for each in record.inputs()]
+        self._plain = self._jitted(record.module)
+        self._moved = lambda: self._plain(*moved_arguments(jax, self._inputs))
+        # As long as one call takes, of which short ones are timed together.
+        self._count = 1
+        single = min(self._times(self.call("jax.jit"), rounds=(5, 5))[0])
+        self._count = max(1, round(_BATCH_NS / single))
+        self.settings: dict[str, float] = {}
+
+    def _jitted(self, module: hloenv.HloModule) -> Any:
+        program = self._program_of(module)
+        return self._jax.jit(lambda *arrays: tuple(program(*arrays)), keep_unused=True)
+
+    def call(self, name: str) -> Call:
+        """The version of this name.
+
+        Raises:
+            HloEnvError, JaxRuntimeError, ImportError: it cannot be made.
+        """
+        inputs = self._inputs
+        function: Any = {
+            "jax.jit": lambda: self._plain,
+            "best flags": self._best_flags,
+            "wheel's XLA": lambda: hloenv.load(self._record.module),
+            "Enzyme-JAX": self._by_enzyme,
+            "hloenv.jit": lambda: self._decided(),
+            "hloenv.tune": self._tuned,
+        }[name]()
+        return lambda: function(*inputs)
+
+    def _with(self, options: dict[str, bool | int | str]) -> Any:
+        from hloenv.runtime.jaxlib.options import compile_lowered
+
+        return compile_lowered(self._plain.lower(*self._inputs), options)
+
+    def _best_flags(self) -> Any:
+        """Of the settings with equal outputs, the one that is fastest."""
+        best, found = 0.0, self._plain
+        for options in _SETTINGS:
+            text = " ".join(f"{name}={value}" for name, value in options.items())
+            try:
+                compiled = self._with(options)
+                row = self.compared(lambda made=compiled: made(*self._inputs))
+            except (hloenv.HloEnvError, self._jax.errors.JaxRuntimeError):
+                continue  # this jaxlib does not have it
+            if row["is_equal"]:
+                self.settings[text] = row["speedup"]
+            if row["is_equal"] and row["speedup"] > best:
+                best, found = row["speedup"], compiled
+        return found
+
+    def _by_enzyme(self) -> Any:
+        from hloenv.rules import enzyme
+
+        return self._jitted(enzyme.optimize(self._record.module))
+
+    def _decided(self, **options: Any) -> Any:
+        inner = self._jitted(self._record.module)
+        return hloenv.jit(
+            lambda *arrays: inner(*arrays), keep_unused=True, remember=False, **options
+        )
+
+    def _tuned(self) -> Any:
+        from hloenv.tune import TuneOptions, tune
+
+        inner = self._jitted(self._record.module)
+        found = tune(
+            lambda *arrays: inner(*arrays),
+            *self._inputs,
+            jit_options={"keep_unused": True},
+            options=TuneOptions(
+                seconds=self._arguments.tune_seconds,
+                seed=self._arguments.seed,
+                keep=False,
+            ),
+        )
+        return self._jax.jit(inner) if found.is_identity else self._decided(tuned=found)
+
+    def _times(
+        self, call: Call, other: Call | None = None, **options: Any
+    ) -> tuple[list[int], list[int]]:
+        from hloenv.jax.compare import take_turns
+
+        settings = {"rounds": _ROUNDS, "seconds": self._arguments.seconds} | options
+        plain = call if other is None else other
+        return take_turns(plain, call, calls=self._count, **settings)
+
+    def compared(self, call: Call, other: Call | None = None) -> Row:
+        """Speed-up of a version over another, by default over jax.jit's."""
+        from hloenv.jax.outputs import difference
+
+        plain: Call = lambda: self._plain(*self._inputs)  # noqa: E731
+        self._jax.block_until_ready(call())
+        durations = self._times(call, other or plain)
+        low, high = speedup_interval(*durations)
+        return {
+            "speedup": speedup_of(*durations),
+            "low": low,
+            "high": high,
+            "ns": float(np.median(durations[1])) / self._count,
+            "is_equal": not difference(
+                self._jax.device_put(plain()),
+                self._jax.device_put(call()),
+                moved=self._moved,
+            ),
+        }
+
+
+def measure(record: Record, arguments: argparse.Namespace) -> Row:
+    """Measures one program in this process, with a store of its own."""
+    versions = Versions(record, arguments)
+    rows: dict[str, Row] = {}
+    calls: dict[str, Call] = {}
+    for name in (*_GIVEN, *_OURS):
+        try:
+            calls[name] = versions.call(name)
+            rows[name] = versions.compared(calls[name])
+        except Exception as error:
+            rows[name] = {"error": f"{type(error).__name__}: {error}"[:_MAX_REASON]}
+    given, ours = (best_of(rows, names) for names in (_GIVEN, _OURS))
+    final: Row = {"speedup": 1.0, "low": 1.0, "high": 1.0}
+    if given != ours:
+        final = versions.compared(calls[ours], calls[given])
+    return {
+        "versions": rows,
+        "settings": versions.settings,
+        "given": given,
+        "ours": ours,
+        "final": final,
+    }
+
+
+def best_of(rows: dict[str, Row], names: tuple[str, ...]) -> str:
+    """The fastest of these with equal outputs; jax.jit if none has."""
+    equal = [name for name in names if rows[name].get("is_equal")]
+    return max(equal, key=lambda name: rows[name]["speedup"], default="jax.jit")
+
+
+# --- in the parent -------------------------------------------------------------------
+
+
+def counted(row: Row, name: str) -> float:
+    """A version's speed-up over jax.jit; 1 if it failed or has other outputs."""
+    found = row.get("versions", {}).get(name, {})
+    return float(found["speedup"]) if found.get("is_equal") else 1.0
+
+
+def summary(name: str, rows: list[Row], of: Callable[[Row], float]) -> tuple[Any, ...]:
+    """A line of the first table."""
+    speedups = [of(row) for row in rows]
+    mean, low, high, _ = mean_by_entry_point(
+        (row["repository"], row["entry_point"], speedup)
+        for row, speedup in zip(rows, speedups, strict=True)
+    )
+    return (
+        name,
+        f"{mean:.3f}",
+        interval_text(low, high),
+        f"{min(speedups):.3f}",
+        f"{max(speedups):.3f}",
+        sum(each > 1.02 for each in speedups),
+        sum(each < 0.98 for each in speedups),
+    )
+
+
+def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
+    """The page."""
+    final = [row["final"]["speedup"] for row in rows if "final" in row]
+    times = [row["versions"]["jax.jit"]["ns"] for row in rows if "final" in row]
+    given = [counted(row, row["given"]) for row in rows if "final" in row]
+    base = [time / speedup for time, speedup in zip(times, given, strict=True)]
+    ours = [time / speedup for time, speedup in zip(base, final, strict=True)]
+    columns = (
+        "over jax.jit",
+        "mean",
+        "95 %",
+        "worst",
+        "best",
+        "above 1.02",
+        "below 0.98",
+    )
+    lines = [
+        summary(name, rows, lambda row, name=name: counted(row, name))
+        for name in (*_GIVEN[1:], *_OURS)
+    ]
+    over = summary(
+        "hloenv over the best of the others",
+        rows,
+        lambda row: float(row.get("final", {"speedup": 1.0})["speedup"]),
+    )
+    chosen: dict[str, int] = defaultdict(int)
+    for row in rows:
+        settings = row.get("settings") or {"none": 1.0}
+        chosen[max(settings, key=lambda each: settings[each])] += 1
+    return [
+        *head("hloenv against the best of what there is", rows),
+        f"* {len(rows)} programs, one of each entry point, drawn with seed "
+        f"{arguments.seed}; on {count_of(arguments.cores, 'core')}; failures and "
+        "unequal outputs count as 1",
+        f"* `hloenv.tune` has {arguments.tune_seconds:g} s for each, and its last "
+        "check; where it finds nothing, this is `jax.jit` again",
+        f"* flags: {count_of(len(_SETTINGS), 'setting')} of jaxlib's compiler, one "
+        "after the other in the process; the wheel's XLA has its own default",
+        "",
+        "Each version was timed in turns with `jax.jit`. In the last line the best of "
+        "the first three and `jax.jit` is timed anew in turns with the better of "
+        "hloenv's two; what is best was chosen by the times before.",
+        "",
+        *table(columns, [*lines, over]),
+        "",
+        "Total time of the best of the others over hloenv's: "
+        f"{sum(base) / sum(ours):.3f}.",
+        "",
+        *program_table(rows),
+        "",
+        "The fastest setting, by the number of programs: "
+        + ", ".join(
+            f"`{text}` {number}"
+            for text, number in sorted(chosen.items(), key=lambda each: -each[1])
+        )
+        + ".",
+    ]
+
+
+def program_table(rows: list[Row]) -> list[str]:
+    """A line for each program."""
+    cells = []
+    for row in sorted(rows, key=lambda row: -row.get("final", {}).get("speedup", 0)):
+        if "error" in row:
+            cells.append((row["name"], *7 * [""], row["error"]))
+            continue
+        found, final = row["versions"], row["final"]
+        cells.append(
+            (
+                row["name"],
+                f"{found['jax.jit']['ns'] / 1e6:.3f} ms",
+                *(_cell(found[name]) for name in (*_GIVEN[1:], *_OURS)),
+                row["given"],
+                f"{final['speedup']:.3f} ({final['low']:.3f} to {final['high']:.3f})",
+            )
+        )
+    columns = ("program", "jax.jit", *_GIVEN[1:], *_OURS, "best of the others")
+    return table((*columns, "hloenv over that"), cells, "lrrrrrrlr")
+
+
+def _cell(found: Row) -> str:
+    if "error" in found:
+        return "fails"
+    return f"{found['speedup']:.3f}" if found["is_equal"] else "outputs differ"
+
+
+def drawn(records: list[Record], seed: int) -> list[Record]:
+    """One program of each entry point."""
+    points: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        points[entry_point(record.source, record.name)].append(record)
+    generator = random.Random(seed)
+    return [generator.choice(points[point]) for point in sorted(points)]
+
+
+def main() -> int:
+    """Measures missing programs and writes the page."""
+    arguments = parse_arguments()
+    records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
+    if arguments.one:
+        (record,) = [each for each in records if each.fingerprint == arguments.one]
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["HLOENV_STORE"] = str(Path(folder, "store.sqlite"))
+            print(json.dumps(measure(record, arguments)))
+        return 0
+    records = [each for each in records if arguments.match in each.name]
+    if not records:
+        raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
+    os.environ["XLA_FLAGS"] = BASELINE_FLAGS  # as the wheel's XLA has it by default
+    settings = {
+        "seconds": arguments.seconds,
+        "tune-seconds": arguments.tune_seconds,
+        "seed": arguments.seed,
+    }
+    words = ["--split", arguments.split, "--extent", arguments.extent]
+    words += [
+        word for name, value in settings.items() for word in (f"--{name}", str(value))
+    ]
+    version, cores = version_of_rows(**settings), arguments.cores
+    known = Rows(arguments.rows, "fingerprint", "version", "cores")
+    rows = []
+    for record in drawn(records, arguments.seed):
+        row = known.get(record.fingerprint, version, cores)
+        if row is None:
+            row = {
+                "name": f"{record.source}/{record.name}",
+                "fingerprint": record.fingerprint,
+                "repository": record.repository,
+                "entry_point": entry_point(record.source, record.name),
+                "version": version,
+                "cores": cores,
+                **run_again(
+                    [*words, "--one", record.fingerprint],
+                    num_cores=cores,
+                    timeout_s=10 * arguments.tune_seconds + 900,
+                ),
+            }
+            known.add(row)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    write_page(report(rows, arguments), arguments.doc)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
