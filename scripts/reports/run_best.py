@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ class Versions:
             text = " ".join(f"{name}={value}" for name, value in options.items())
             try:
                 compiled = self._with(options)
-                row = self.compared(lambda made=compiled: made(*self._inputs))
+                row = self.compared(partial(compiled, *self._inputs))
             except (hloenv.HloEnvError, self._jax.errors.JaxRuntimeError):
                 continue  # this jaxlib does not have it
             if row["is_equal"]:
@@ -250,7 +251,7 @@ def best_of(rows: dict[str, Row], names: tuple[str, ...]) -> str:
 # --- in the parent -------------------------------------------------------------------
 
 
-def counted(row: Row, name: str) -> float:
+def counted(name: str, row: Row) -> float:
     """A version's speed-up over jax.jit; 1 if it failed or has other outputs."""
     found = row.get("versions", {}).get(name, {})
     return float(found["speedup"]) if found.get("is_equal") else 1.0
@@ -278,7 +279,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
     final = [row["final"]["speedup"] for row in rows if "final" in row]
     times = [row["versions"]["jax.jit"]["ns"] for row in rows if "final" in row]
-    given = [counted(row, row["given"]) for row in rows if "final" in row]
+    given = [counted(row["given"], row) for row in rows if "final" in row]
     base = [time / speedup for time, speedup in zip(times, given, strict=True)]
     ours = [time / speedup for time, speedup in zip(base, final, strict=True)]
     columns = (
@@ -291,8 +292,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "below 0.98",
     )
     lines = [
-        summary(name, rows, lambda row, name=name: counted(row, name))
-        for name in (*_GIVEN[1:], *_OURS)
+        summary(name, rows, partial(counted, name)) for name in (*_GIVEN[1:], *_OURS)
     ]
     over = summary(
         "hloenv over the best of the others",
