@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import random
 import shlex
 import subprocess
 import sys
@@ -22,8 +23,10 @@ from typing import Any
 import numpy as np
 
 from hloenv._plugins import attribute_of_file
+from hloenv.bench.entries import entry_point
 from hloenv.bench.statistics import clustered_interval
 from hloenv.bench.version import commit_of, git_output, source_root
+from hloenv.dataset.reader import Record
 from hloenv.runtime.machine import this_machine
 
 Row = dict[str, Any]
@@ -152,6 +155,15 @@ def mean_by_entry_point(
     values = np.concatenate(clusters)
     low, high = clustered_interval(clusters)
     return math.exp(values.mean()), low, high, len(values)
+
+
+def drawn_by_entry_point(records: Iterable[Record], seed: int) -> list[Record]:
+    """One program of each entry point, drawn at random; by name of the entry point."""
+    points: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        points[entry_point(record.source, record.name)].append(record)
+    generator = random.Random(seed)
+    return [generator.choice(points[point]) for point in sorted(points)]
 
 
 def interval_text(low: float, high: float) -> str:

@@ -21,7 +21,6 @@ import argparse
 import importlib
 import json
 import os
-import random
 import sys
 import tempfile
 from collections import defaultdict
@@ -42,6 +41,7 @@ from reporting import (
     Row,
     Rows,
     count_of,
+    drawn_by_entry_point,
     head,
     interval_text,
     mean_by_entry_point,
@@ -360,15 +360,6 @@ def _cell(found: Row) -> str:
     return f"{found['speedup']:.3f}" if found["is_equal"] else "outputs differ"
 
 
-def drawn(records: list[Record], seed: int) -> list[Record]:
-    """One program of each entry point."""
-    points: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        points[entry_point(record.source, record.name)].append(record)
-    generator = random.Random(seed)
-    return [generator.choice(points[point]) for point in sorted(points)]
-
-
 def main() -> int:
     """Measures missing programs and writes the page."""
     arguments = parse_arguments()
@@ -395,7 +386,7 @@ def main() -> int:
     version, cores = version_of_rows(**settings), arguments.cores
     known = Rows(arguments.rows, "fingerprint", "version", "cores")
     rows = []
-    for record in drawn(records, arguments.seed):
+    for record in drawn_by_entry_point(records, arguments.seed):
         row = known.get(record.fingerprint, version, cores)
         if row is None:
             row = {

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rank correlation of estimates with measured times, over versions of real programs.
+
+One program of each entry point is drawn at random. Its versions have random forms of
+operations (convolutions, dots, reductions, sorts), decided as jax lowers them, and then
+random fusions, from none to all. Each program runs in its own process; rows are
+appended to a JSONL file, and a repeated run continues.
+
+    python scripts/reports/run_estimates.py
+    python scripts/reports/run_estimates.py --threads 2 --doc docs/results/estimates.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv._markdown import table
+from hloenv.bench.entries import entry_point
+from hloenv.cost.kernel_cache import KernelCache
+from hloenv.cost.roofline import Roofline
+from hloenv.dataset.reader import Record
+from hloenv.runtime.executable import time_runs
+from reporting import (
+    Row,
+    Rows,
+    count_of,
+    drawn_by_entry_point,
+    head,
+    parser_of,
+    run_again,
+    version_of_rows,
+    write_page,
+)
+
+_FORMS = "convolution-forms", "dot-forms", "reduce-forms", "sort-forms"
+# Of measured times: copies of the code, and rounds of each.
+_COPIES, _ROUNDS = 6, 3
+# Slower than the fastest by this, a version is not timed: ranks of programs that are
+# hundreds of times as slow are not in question, and take hours.
+_SLOWEST = 30.0
+_LONGEST_S = 0.3  # of a version
+_CLEAR = 0.9
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--split", default="validation")
+    parser.add_argument("--extent", default="real")
+    parser.add_argument("--match", default="", help="only programs with this text")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1, help="of the programs")
+    parser.add_argument("--versions", type=int, default=20, help="of a program")
+    parser.add_argument("--rows", type=Path, default=Path("build/estimates.jsonl"))
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def versions(
+    module: hloenv.HloModule, count: int, seed: int
+) -> Iterator[hloenv.HloModule]:
+    """Versions with random forms and random fusions; the first has neither."""
+    env = hloenv.HloEnv(module)
+    forms = env.get_alternatives(*_FORMS)
+    start = env.snapshot()
+    rng = np.random.default_rng(seed)
+
+    def some(alternatives: hloenv.Alternatives, share: float) -> Any:
+        accepted = rng.random(len(alternatives)) < share
+        choices = rng.integers(0, alternatives.num_choices)
+        return np.where(accepted, choices, 0)
+
+    for index in range(count):
+        env.restore(start)
+        # Every second version has XLA's own forms.
+        env.apply_alternatives(some(forms, rng.random() * (index % 2)), forms)
+        env.run_until("fusion")
+        fusions = env.get_alternatives("general-fusion")
+        yield env.apply_alternatives(some(fusions, index / max(count - 1, 1)), fusions)
+
+
+def measure(record: Record, arguments: argparse.Namespace) -> Row:
+    """Estimates and times of one program's versions, in this process."""
+    import scipy.stats
+
+    threads = arguments.threads
+    candidates = list(versions(record.module, arguments.versions, arguments.seed))
+    with KernelCache(threads=threads) as cache:
+        estimates = cache.estimate_many(candidates)
+    static = Roofline(threads=threads).estimate_many(candidates)
+    usable = [
+        (candidate, cached.seconds, roofline.seconds)
+        for candidate, cached, roofline in zip(
+            candidates, estimates, static, strict=True
+        )
+        if cached.is_ok and roofline.is_ok
+    ]
+    best = min(cached for _, cached, _ in usable)
+    limit = min(_SLOWEST * best, max(_LONGEST_S, best))
+    usable = [each for each in usable if each[1] <= limit]
+    modules, cached, roofline = zip(*usable, strict=True)
+    relative = _relative_times(record, modules)
+    real = np.median(relative, axis=0)
+
+    def spearman(a: Any, b: Any) -> float:
+        return float(scipy.stats.spearmanr(a, b)[0])
+
+    return {
+        "versions": len(modules),
+        "spread": float(real.max() / real.min()),
+        "repeated": spearman(
+            np.median(relative[::2], axis=0), np.median(relative[1::2], axis=0)
+        ),
+        "cache": spearman(cached, real),
+        "roofline": spearman(roofline, real),
+        # The slowdown of the version that is best by the estimate.
+        "cache_pick": float(real[int(np.argmin(cached))] / real.min()),
+        "roofline_pick": float(real[int(np.argmin(roofline))] / real.min()),
+    }
+
+
+def _relative_times(record: Record, modules: tuple[hloenv.HloModule, ...]) -> Any:
+    """[copies, versions] median times over that of the first in the same rounds."""
+    inputs = record.inputs()
+    executables = [hloenv.compile(each) for each in modules]
+    rows = []
+    for copy in range(_COPIES):
+        copies = [each.copy() for each in executables]
+        times = time_runs(
+            copies, [inputs] * len(copies), repeats=_ROUNDS, warmup=1, seed=copy
+        )
+        medians = np.array([np.median(each) for each in times])
+        rows.append(medians / medians[0])
+        # Code uses memory maps, whose number per process is limited.
+        del copies
+    return np.array(rows)
+
+
+def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
+    """The page."""
+    names = "repeated", "cache", "roofline", "cache_pick", "roofline_pick"
+    done = [row for row in rows if "cache" in row]
+    cells = [
+        (
+            row["name"],
+            row["versions"],
+            f"{row['spread']:.2f}",
+            *(f"{row[name]:.2f}" for name in names),
+        )
+        for row in sorted(done, key=lambda row: row["cache"])
+    ]
+    # Where the runs tell the versions apart.
+    clear = [row for row in done if row["repeated"] >= _CLEAR]
+    medians = [
+        [statistics.median(row[name] for row in some) for name in names]
+        for some in (done, clear)
+        if some
+    ]
+    summary = [
+        f"Median over {what}: kernel cache {each[1]:.2f}, roofline {each[2]:.2f}, "
+        f"repeated {each[0]:.2f}; picks {each[3]:.2f} and {each[4]:.2f}."
+        for what, each in zip(
+            (
+                f"{len(done)} programs",
+                f"the {len(clear)} whose `repeated` is at least {_CLEAR}",
+            ),
+            medians,
+            strict=False,
+        )
+    ]
+    failed = [f"{row['name']}: {row['error']}" for row in rows if "error" in row]
+    return [
+        *head("Estimates of real programs", rows),
+        f"* {len(rows)} programs of {arguments.split}, one of each entry point, drawn "
+        f"with seed {arguments.seed}; on {count_of(arguments.threads, 'thread')}",
+        "",
+        "Rank correlation (Spearman) of estimates with measured times over versions of "
+        "a program: random forms of its operations and random fusions. `spread`: the "
+        "slowest version over the fastest. `repeated`: correlation of one half of the "
+        "runs with the other; its square root is the upper bound for any estimate. "
+        "`pick`: the time of the version that is best by the estimate, over the "
+        f"fastest. Left out: versions that the cache takes to be {_SLOWEST:g} times as "
+        f"slow as the fastest, or longer than {_LONGEST_S:g} s.",
+        "",
+        *summary,
+        "",
+        f"At least 0.9 by the kernel cache: {sum(row['cache'] >= 0.9 for row in done)} "
+        f"of {len(done)}, and {sum(row['cache'] >= 0.9 for row in clear)} of "
+        f"{len(clear)}.",
+        "",
+        *table(
+            (
+                *("program", "versions", "spread", "repeated", "kernel cache"),
+                *("roofline", "its pick: cache", "roofline"),
+            ),
+            cells,
+        ),
+        *(["", "Failed: " + "; ".join(failed) + "."] if failed else []),
+    ]
+
+
+def main() -> int:
+    """Measures missing programs and writes the page."""
+    arguments = parse_arguments()
+    records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
+    if arguments.one:
+        (record,) = [each for each in records if each.fingerprint == arguments.one]
+        print(json.dumps(measure(record, arguments)))
+        return 0
+    records = [each for each in records if arguments.match in each.name]
+    settings = {"versions": arguments.versions, "seed": arguments.seed}
+    words = ["--split", arguments.split, "--extent", arguments.extent]
+    words += ["--threads", str(arguments.threads)]
+    for name, value in settings.items():
+        words += [f"--{name}", str(value)]
+    version, threads = version_of_rows(**settings), arguments.threads
+    known = Rows(arguments.rows, "fingerprint", "version", "threads")
+    rows = []
+    for record in drawn_by_entry_point(records, arguments.seed):
+        row = known.get(record.fingerprint, version, threads)
+        if row is None:
+            row = {
+                "name": f"{record.source}/{record.name}",
+                "fingerprint": record.fingerprint,
+                "repository": record.repository,
+                "entry_point": entry_point(record.source, record.name),
+                "version": version,
+                "threads": threads,
+                **run_again(
+                    [*words, "--one", record.fingerprint],
+                    num_cores=threads,
+                    timeout_s=900,
+                ),
+            }
+            known.add(row)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    write_page(report(rows, arguments), arguments.doc)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
