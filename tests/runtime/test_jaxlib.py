@@ -13,6 +13,7 @@ from hloenv.errors import ArgumentError, CompileError
 from hloenv.measurement import Measurement, Settings, Store
 from hloenv.policies import get_policy
 from hloenv.runtime.executable import time_runs
+from hloenv.runtime.jaxlib import executable as jaxlib_executable
 from hloenv.runtime.random_inputs import random_inputs
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
@@ -280,3 +281,32 @@ def test_a_profile_of_jaxlib_has_its_kernels():
     assert max(each.runs for each in found.kernels) == 20
     assert sum(each.share for each in found.kernels) == pytest.approx(1)
     assert "LLVM kernel" in {each.emitter for each in found.kernels}
+
+
+def test_runs_are_timed_after_an_untimed_one_and_long_ones_after_a_pause(monkeypatch):
+    calls, pauses = [], []
+    now = [0]
+
+    def taking(name, seconds):
+        def call():
+            calls.append(name)
+            now[0] += int(seconds * 1e9)
+
+        return call
+
+    monkeypatch.setattr(jaxlib_executable.time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(jaxlib_executable.time, "sleep", pauses.append)
+
+    def timed(*pair):
+        calls.clear()
+        return jaxlib_executable.time_calls(pair, [1, 2], repeats=3, warmup=1, seed=0)
+
+    durations = timed(taking("a", 0.002), taking("b", 0.001))
+    assert [each.tolist() for each in durations] == [[2_000_000] * 3, [1_000_000] * 3]
+    # One untimed before each sample.
+    assert (calls.count("a"), calls.count("b"), pauses) == (4 * 2, 4 * 3, [])
+    durations = timed(taking("a", 0.2), taking("b", 0.001))
+    assert [each.tolist() for each in durations] == [[200_000_000] * 3, [1_000_000] * 3]
+    # But for the first of them, at most.
+    assert pauses == [jaxlib_executable.PAUSE_S] * len(pauses)
+    assert len(pauses) >= 6
