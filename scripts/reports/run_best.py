@@ -7,9 +7,10 @@ of TensorFlow's wheel, and Enzyme-JAX's optimizer in front of jax.jit. Of hloenv
 `hloenv.jit` by its fixed rules, and with what `hloenv.tune` finds within its budget.
 
 One program of each entry point is drawn at random. Each runs in its own process. Every
-version is compared with jax.jit in turns; the best of what a user has, which these
-times select, is then timed anew in turns with the better of hloenv's two, selected in
-the same way. Rows are appended to a JSONL file; a repeated run continues.
+version is compared with jax.jit in turns. The better of hloenv's two by these times is
+then timed anew, in turns with jax.jit and with the best of the others that is clearly
+faster than jax.jit, and the smaller speed-up counts. Rows are appended to a JSONL file;
+a repeated run continues.
 
     python scripts/reports/run_best.py --split validation
     python scripts/reports/run_best.py --split test --doc docs/results/best.md
@@ -24,7 +25,7 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,8 +147,8 @@ class Versions:
         return compile_lowered(self._plain.lower(*self._inputs), options)
 
     def _best_flags(self) -> Any:
-        """Of the settings with equal outputs, the one that is fastest."""
-        best, found = 0.0, self._plain
+        """Of the settings with equal outputs, the one that is clearly fastest."""
+        best, found = 1.0, self._plain
         for options in _SETTINGS:
             text = " ".join(f"{name}={value}" for name, value in options.items())
             try:
@@ -157,7 +158,7 @@ class Versions:
                 continue  # this jaxlib does not have it
             if row["is_equal"]:
                 self.settings[text] = row["speedup"]
-            if row["is_equal"] and row["speedup"] > best:
+            if is_clear(row) and row["speedup"] > best:
                 best, found = row["speedup"], compiled
         return found
 
@@ -213,6 +214,7 @@ class Versions:
             "speedup": speedup_of(*durations),
             "low": low,
             "high": high,
+            "other_ns": float(np.median(durations[0])) / self._count,
             "ns": float(np.median(durations[1])) / self._count,
             "is_equal": not difference(
                 self._jax.device_put(plain()),
@@ -225,28 +227,38 @@ class Versions:
 def measure(record: Record, arguments: argparse.Namespace) -> Row:
     """Measures one program in this process, with a store of its own."""
     versions = Versions(record, arguments)
-    rows: dict[str, Row] = {}
-    calls: dict[str, Call] = {}
-    for name in (*_GIVEN, *_OURS):
+    # Without it there is no row.
+    calls: dict[str, Call] = {"jax.jit": versions.call("jax.jit")}
+    rows: dict[str, Row] = {"jax.jit": versions.compared(calls["jax.jit"])}
+    for name in (*_GIVEN[1:], *_OURS):
         try:
             calls[name] = versions.call(name)
             rows[name] = versions.compared(calls[name])
         except Exception as error:
             rows[name] = {"error": f"{type(error).__name__}: {error}"[:_MAX_REASON]}
-    given, ours = (best_of(rows, names) for names in (_GIVEN, _OURS))
-    final: Row = {"speedup": 1.0, "low": 1.0, "high": 1.0}
-    if given != ours:
-        final = versions.compared(calls[ours], calls[given])
+    clear = [name for name in _GIVEN[1:] if is_clear(rows[name])]
+    given, ours = best_of(rows, clear), best_of(rows, _OURS)
+    finals = {
+        name: versions.compared(calls[ours], calls[name])
+        for name in {"jax.jit", given}
+        if name != ours
+    }
+    given = min(finals, key=lambda name: finals[name]["speedup"], default="jax.jit")
     return {
         "versions": rows,
         "settings": versions.settings,
         "given": given,
         "ours": ours,
-        "final": final,
+        "final": finals.get(given) or {**rows["jax.jit"], "speedup": 1.0},
     }
 
 
-def best_of(rows: dict[str, Row], names: tuple[str, ...]) -> str:
+def is_clear(row: Row) -> bool:
+    """Whether a version has equal outputs and is faster beyond the interval."""
+    return bool(row.get("is_equal")) and row["low"] > 1
+
+
+def best_of(rows: dict[str, Row], names: Iterable[str]) -> str:
     """The fastest of these with equal outputs; jax.jit if none has."""
     equal = [name for name in names if rows[name].get("is_equal")]
     return max(equal, key=lambda name: rows[name]["speedup"], default="jax.jit")
@@ -261,6 +273,12 @@ def counted(name: str, row: Row) -> float:
     return float(found["speedup"]) if found.get("is_equal") else 1.0
 
 
+def final_of(row: Row) -> float:
+    """Speed-up over the best of the others; 1 if it failed or has other outputs."""
+    found = row.get("final", {})
+    return float(found["speedup"]) if found.get("is_equal") else 1.0
+
+
 def summary(name: str, rows: list[Row], of: Callable[[Row], float]) -> tuple[Any, ...]:
     """A line of the first table."""
     speedups = [of(row) for row in rows]
@@ -268,6 +286,10 @@ def summary(name: str, rows: list[Row], of: Callable[[Row], float]) -> tuple[Any
         (row["repository"], row["entry_point"], speedup)
         for row, speedup in zip(rows, speedups, strict=True)
     )
+    key = "final" if of is final_of else "versions"
+    found = [row.get(key, {}) for row in rows]
+    if key == "versions":
+        found = [each.get(name, {}) for each in found]
     return (
         name,
         f"{mean:.3f}",
@@ -276,16 +298,14 @@ def summary(name: str, rows: list[Row], of: Callable[[Row], float]) -> tuple[Any
         f"{max(speedups):.3f}",
         sum(each > 1.02 for each in speedups),
         sum(each < 0.98 for each in speedups),
+        sum("is_equal" not in each for each in found),
+        sum(each.get("is_equal") is False for each in found),
     )
 
 
 def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
-    final = [row["final"]["speedup"] for row in rows if "final" in row]
-    times = [row["versions"]["jax.jit"]["ns"] for row in rows if "final" in row]
-    given = [counted(row["given"], row) for row in rows if "final" in row]
-    base = [time / speedup for time, speedup in zip(times, given, strict=True)]
-    ours = [time / speedup for time, speedup in zip(base, final, strict=True)]
+    done = [row["final"] for row in rows if row.get("final", {}).get("is_equal")]
     columns = (
         "over jax.jit",
         "mean",
@@ -298,15 +318,21 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     lines = [
         summary(name, rows, partial(counted, name)) for name in (*_GIVEN[1:], *_OURS)
     ]
-    over = summary(
-        "hloenv over the best of the others",
-        rows,
-        lambda row: float(row.get("final", {"speedup": 1.0})["speedup"]),
-    )
+    over = summary("hloenv over the best of the others", rows, final_of)
     chosen: dict[str, int] = defaultdict(int)
     for row in rows:
-        settings = row.get("settings") or {"none": 1.0}
-        chosen[max(settings, key=lambda each: settings[each])] += 1
+        if "settings" in row:
+            settings = {"none": 1.0, **row["settings"]}
+            chosen[max(settings, key=lambda each: settings[each])] += 1
+    total = sum(each["other_ns"] for each in done) / max(
+        sum(each["ns"] for each in done), 1.0
+    )
+    reasons = [
+        f"* {row['name']}, {name}: {found['error']}"
+        for row in rows
+        for name, found in row.get("versions", {}).items()
+        if "error" in found
+    ]
     return [
         *head("hloenv against the best of what there is", rows),
         f"* {len(rows)} programs, one of each entry point, drawn with seed "
@@ -315,16 +341,19 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         f"* `hloenv.tune` has {arguments.tune_seconds:g} s for each, and its last "
         "check; where it finds nothing, this is `jax.jit` again",
         f"* flags: {count_of(len(_SETTINGS), 'setting')} of jaxlib's compiler, one "
-        "after the other in the process; the wheel's XLA has its own default",
+        f"after the other in the process; all processes have `{BASELINE_FLAGS}`, the "
+        "default of XLA, without which the wheel's is slower; what hloenv compiles "
+        "by the wheel's XLA has it here, too",
         "",
-        "Each version was timed in turns with `jax.jit`. In the last line the best of "
-        "the first three and `jax.jit` is timed anew in turns with the better of "
-        "hloenv's two; what is best was chosen by the times before.",
+        "Each version was timed in turns with `jax.jit`. For the last line the better "
+        "of hloenv's two was timed anew, in turns with `jax.jit` and with the best of "
+        "the first three, if one was faster than `jax.jit` beyond its interval; the "
+        "smaller speed-up counts.",
         "",
-        *table(columns, [*lines, over]),
+        *table((*columns, "failed", "outputs differ"), [*lines, over]),
         "",
-        "Total time of the best of the others over hloenv's: "
-        f"{sum(base) / sum(ours):.3f}.",
+        "Total time of the best of the others over hloenv's, of those that ran: "
+        f"{total:.3f}.",
         "",
         *program_table(rows),
         "",
@@ -334,13 +363,14 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
             for text, number in sorted(chosen.items(), key=lambda each: -each[1])
         )
         + ".",
+        *(["", "What failed:", "", *reasons] if reasons else []),
     ]
 
 
 def program_table(rows: list[Row]) -> list[str]:
     """A line for each program."""
     cells = []
-    for row in sorted(rows, key=lambda row: -row.get("final", {}).get("speedup", 0)):
+    for row in sorted(rows, key=lambda row: -final_of(row)):
         if "error" in row:
             cells.append((row["name"], *7 * [""], row["error"]))
             continue

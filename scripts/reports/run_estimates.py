@@ -50,6 +50,7 @@ _COPIES, _ROUNDS = 6, 3
 _SLOWEST = 30.0
 _LONGEST_S = 0.3  # of a version
 _CLEAR = 0.9
+_FEWEST = 3  # different estimates
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -77,7 +78,7 @@ def versions(
 
     def some(alternatives: hloenv.Alternatives, share: float) -> Any:
         accepted = rng.random(len(alternatives)) < share
-        choices = rng.integers(0, alternatives.num_choices)
+        choices = rng.integers(1, alternatives.num_choices)
         return np.where(accepted, choices, 0)
 
     for index in range(count):
@@ -111,12 +112,15 @@ def measure(record: Record, arguments: argparse.Namespace) -> Row:
     modules, cached, roofline = zip(*usable, strict=True)
     relative = _relative_times(record, modules)
     real = np.median(relative, axis=0)
+    if min(len(set(each)) for each in (cached, roofline)) < _FEWEST:
+        return {"error": f"fewer than {_FEWEST} different estimates"}
 
     def spearman(a: Any, b: Any) -> float:
         return float(scipy.stats.spearmanr(a, b)[0])
 
     return {
         "versions": len(modules),
+        "left_out": len(candidates) - len(modules),
         "spread": float(real.max() / real.min()),
         "repeated": spearman(
             np.median(relative[::2], axis=0), np.median(relative[1::2], axis=0)
@@ -154,6 +158,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         (
             row["name"],
             row["versions"],
+            row["left_out"],
             f"{row['spread']:.2f}",
             *(f"{row[name]:.2f}" for name in names),
         )
@@ -187,10 +192,12 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "Rank correlation (Spearman) of estimates with measured times over versions of "
         "a program: random forms of its operations and random fusions. `spread`: the "
         "slowest version over the fastest. `repeated`: correlation of one half of the "
-        "runs with the other; its square root is the upper bound for any estimate. "
+        "runs with the other, r; about sqrt(2r / (1 + r)) is the most that an estimate "
+        "can reach. "
         "`pick`: the time of the version that is best by the estimate, over the "
         f"fastest. Left out: versions that the cache takes to be {_SLOWEST:g} times as "
-        f"slow as the fastest, or longer than {_LONGEST_S:g} s.",
+        f"slow as the fastest, or longer than {_LONGEST_S:g} s: `left out`, and those "
+        "without an estimate.",
         "",
         *summary,
         "",
@@ -200,7 +207,14 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "",
         *table(
             (
-                *("program", "versions", "spread", "repeated", "kernel cache"),
+                *(
+                    "program",
+                    "versions",
+                    "left out",
+                    "spread",
+                    "repeated",
+                    "kernel cache",
+                ),
                 *("roofline", "its pick: cache", "roofline"),
             ),
             cells,

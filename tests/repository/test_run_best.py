@@ -37,7 +37,7 @@ def record():
 
 def _row(name, speedups, final, given, ours, repository="r"):
     versions = {
-        each: {"speedup": speedup, "is_equal": True, "ns": 2e6}
+        each: {"speedup": speedup, "low": speedup, "is_equal": True, "ns": 2e6}
         for each, speedup in speedups.items()
     }
     return {
@@ -48,7 +48,14 @@ def _row(name, speedups, final, given, ours, repository="r"):
         "settings": {"flag=1": speedups["best flags"]},
         "given": given,
         "ours": ours,
-        "final": {"speedup": final, "low": final - 0.1, "high": final + 0.1},
+        "final": {
+            "speedup": final,
+            "low": final - 0.1,
+            "high": final + 0.1,
+            "is_equal": True,
+            "other_ns": 1e6,
+            "ns": 1e6 / final,
+        },
     }
 
 
@@ -85,9 +92,28 @@ def test_the_page_compares_with_the_best_of_the_others(monkeypatch):
     # 2, 0.5 and a failure.
     line = "| hloenv over the best of the others | 1.000 |"
     assert line in text
-    # 1 and 2 ms of the others, 0.5 and 4 ms of hloenv.
-    assert "hloenv's: 0.667" in text
+    # 1 and 1 ms of the others, 0.5 and 2 ms of hloenv.
+    assert "of those that ran: 0.800" in text
     assert "not done" in text
+    # Of the first table, the program that failed.
+    assert "| hloenv.jit | 1.000 |" in text
+    line = next(each for each in text.splitlines() if each.startswith("| hloenv.tune"))
+    assert line.endswith("| 1 | 0 | 1 | 0 |")
+
+
+def test_other_outputs_count_as_1():
+    row = _row("a", _speedups(**{"hloenv.jit": 4.0}), 4.0, "jax.jit", "hloenv.jit")
+    assert run_best.final_of(row) == run_best.counted("hloenv.jit", row) == 4
+    row["final"]["is_equal"] = row["versions"]["hloenv.jit"]["is_equal"] = False
+    assert run_best.final_of(row) == run_best.counted("hloenv.jit", row) == 1
+
+
+def test_the_best_of_the_others_is_clearly_faster():
+    equal = {"is_equal": True, "speedup": 1.3}
+    assert run_best.is_clear(equal | {"low": 1.1})
+    assert not run_best.is_clear(equal | {"low": 0.9})
+    assert not run_best.is_clear({"is_equal": False, "speedup": 2.0, "low": 1.9})
+    assert not run_best.is_clear({"error": "CompileError"})
 
 
 def test_each_version_is_measured(record, monkeypatch, tmp_path):
@@ -123,6 +149,8 @@ def test_versions_are_from_no_fusions_to_all(record):
     found = list(run_estimates.versions(record.module, 4, 0))
     counts = [str(each.to_text()).count(" fusion(") for each in found]
     assert counts[0] == 0 < counts[-1]
+    # What follows the last alternatives does not fuse more.
+    assert counts[-1] == max(counts)
     for each in found:
         each.verify()
 
