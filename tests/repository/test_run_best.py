@@ -22,7 +22,11 @@ ENTRY e {
   d = f32[64,64] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   t = f32[64,64] tanh(d)
   m = f32[64,64] multiply(t, x)
-  ROOT r = (f32[64,64], f32[64,64]) tuple(m, t)
+  s = f32[64,64] subtract(m, y)
+  e = f32[64,64] exponential(s)
+  c = f32[64,64] cosine(x)
+  a = f32[64,64] add(e, c)
+  ROOT r = (f32[64,64], f32[64,64]) tuple(a, t)
 }
 """
 
