@@ -203,6 +203,48 @@ def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:
     return row
 
 
+def rows_of_programs(
+    records: Iterable[Record],
+    known: Rows,
+    words: Sequence[str],
+    *,
+    timeout_s: float,
+    version: str,
+    cores: int,
+) -> list[Row]:
+    """A row of each program, by this script with `--one` where there is none yet.
+
+    Args:
+        records: the programs.
+        known: rows by fingerprint, version and cores; new ones are added.
+        words: the script's other arguments.
+        timeout_s: of each program.
+        version: of `version_of_rows`.
+        cores: that each may use.
+    """
+    rows = []
+    for record in records:
+        row = known.get(record.fingerprint, version, cores)
+        if row is None:
+            row = {
+                "name": f"{record.source}/{record.name}",
+                "fingerprint": record.fingerprint,
+                "repository": record.repository,
+                "entry_point": entry_point(record.source, record.name),
+                "version": version,
+                "cores": cores,
+                **run_again(
+                    [*words, "--one", record.fingerprint],
+                    num_cores=cores,
+                    timeout_s=timeout_s,
+                ),
+            }
+            known.add(row)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    return rows
+
+
 def head(title: str, rows: Iterable[Row] = ()) -> list[str]:
     """The first lines of a page: its title, and what its figures come from.
 

@@ -34,10 +34,10 @@ import numpy as np
 
 import hloenv
 from hloenv._markdown import table
-from hloenv.bench.entries import entry_point
-from hloenv.bench.flags import BASELINE_FLAGS
+from hloenv.bench import flags
 from hloenv.dataset.reader import Record
 from hloenv.measurement.statistics import speedup_interval, speedup_of
+from hloenv.runtime.jaxlib.options import EXTRA, compile_lowered
 from reporting import (
     Row,
     Rows,
@@ -47,12 +47,11 @@ from reporting import (
     interval_text,
     mean_by_entry_point,
     parser_of,
-    run_again,
+    rows_of_programs,
     version_of_rows,
     write_page,
 )
 
-_EXTRA = "xla_backend_extra_options"
 # Of jaxlib's compiler, by flag.
 _SETTINGS: tuple[dict[str, bool | int | str], ...] = (
     {"xla_cpu_multi_thread_eigen": False},
@@ -69,8 +68,8 @@ _SETTINGS: tuple[dict[str, bool | int | str], ...] = (
     {"xla_cpu_parallel_codegen_split_count": 1},
     {"xla_backend_optimization_level": 1},
     {"xla_llvm_disable_expensive_passes": True},
-    {_EXTRA: "xla_cpu_disable_loop_unrolling="},
-    {_EXTRA: "xla_cpu_disable_tiled_emitter="},
+    {EXTRA: "xla_cpu_disable_loop_unrolling="},
+    {EXTRA: "xla_cpu_disable_tiled_emitter="},
 )
 _GIVEN = "jax.jit", "best flags", "wheel's XLA", "Enzyme-JAX"
 _OURS = "hloenv.jit", "hloenv.tune"
@@ -136,14 +135,12 @@ class Versions:
             "best flags": self._best_flags,
             "wheel's XLA": self._by_wheel,
             "Enzyme-JAX": self._by_enzyme,
-            "hloenv.jit": lambda: self._decided(),
+            "hloenv.jit": self._decided,
             "hloenv.tune": self._tuned,
         }[name]()
         return lambda: function(*inputs)
 
     def _with(self, options: dict[str, bool | int | str]) -> Any:
-        from hloenv.runtime.jaxlib.options import compile_lowered
-
         return compile_lowered(self._plain.lower(*self._inputs), options)
 
     def _best_flags(self) -> Any:
@@ -203,7 +200,7 @@ class Versions:
         return take_turns(plain, call, calls=self._count, **settings)
 
     def compared(self, call: Call, other: Call | None = None) -> Row:
-        """Speed-up of a version over another, by default over jax.jit's."""
+        """Speed-up of a version over another, by default jax.jit's; ns of one call."""
         from hloenv.jax.outputs import difference
 
         plain: Call = lambda: self._plain(*self._inputs)  # noqa: E731
@@ -341,9 +338,9 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         f"* `hloenv.tune` has {arguments.tune_seconds:g} s for each, and its last "
         "check; where it finds nothing, this is `jax.jit` again",
         f"* flags: {count_of(len(_SETTINGS), 'setting')} of jaxlib's compiler, one "
-        f"after the other in the process; all processes have `{BASELINE_FLAGS}`, the "
-        "default of XLA, without which the wheel's is slower; what hloenv compiles "
-        "by the wheel's XLA has it here, too",
+        "after the other in the process; all processes have "
+        f"`{flags.BASELINE_FLAGS}`, the default of XLA, without which the wheel's is "
+        "slower; what hloenv compiles by the wheel's XLA has it here, too",
         "",
         "Each version was timed in turns with `jax.jit`. For the last line the better "
         "of hloenv's two was timed anew, in turns with `jax.jit` and with the best of "
@@ -407,7 +404,7 @@ def main() -> int:
     records = [each for each in records if arguments.match in each.name]
     if not records:
         raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
-    os.environ["XLA_FLAGS"] = BASELINE_FLAGS  # as the wheel's XLA has it by default
+    flags.use(flags.baseline_flags())  # as the wheel's XLA has it by default
     settings = {
         "seconds": arguments.seconds,
         "tune-seconds": arguments.tune_seconds,
@@ -417,28 +414,14 @@ def main() -> int:
     words += [
         word for name, value in settings.items() for word in (f"--{name}", str(value))
     ]
-    version, cores = version_of_rows(**settings), arguments.cores
-    known = Rows(arguments.rows, "fingerprint", "version", "cores")
-    rows = []
-    for record in drawn_by_entry_point(records, arguments.seed):
-        row = known.get(record.fingerprint, version, cores)
-        if row is None:
-            row = {
-                "name": f"{record.source}/{record.name}",
-                "fingerprint": record.fingerprint,
-                "repository": record.repository,
-                "entry_point": entry_point(record.source, record.name),
-                "version": version,
-                "cores": cores,
-                **run_again(
-                    [*words, "--one", record.fingerprint],
-                    num_cores=cores,
-                    timeout_s=10 * arguments.tune_seconds + 900,
-                ),
-            }
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+    rows = rows_of_programs(
+        drawn_by_entry_point(records, arguments.seed),
+        Rows(arguments.rows, "fingerprint", "version", "cores"),
+        words,
+        timeout_s=10 * arguments.tune_seconds + 900,
+        version=version_of_rows(**settings),
+        cores=arguments.cores,
+    )
     write_page(report(rows, arguments), arguments.doc)
     return 0
 

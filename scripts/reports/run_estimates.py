@@ -25,7 +25,6 @@ import numpy as np
 
 import hloenv
 from hloenv._markdown import table
-from hloenv.bench.entries import entry_point
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.cost.roofline import Roofline
 from hloenv.dataset.reader import Record
@@ -37,7 +36,7 @@ from reporting import (
     drawn_by_entry_point,
     head,
     parser_of,
-    run_again,
+    rows_of_programs,
     version_of_rows,
     write_page,
 )
@@ -50,6 +49,7 @@ _COPIES, _ROUNDS = 6, 3
 _SLOWEST = 30.0
 _LONGEST_S = 0.3  # of a version
 _CLEAR = 0.9
+_TIMEOUT_S = 900.0
 _FEWEST = 3  # different estimates
 
 
@@ -237,28 +237,14 @@ def main() -> int:
     words += ["--threads", str(arguments.threads)]
     for name, value in settings.items():
         words += [f"--{name}", str(value)]
-    version, threads = version_of_rows(**settings), arguments.threads
-    known = Rows(arguments.rows, "fingerprint", "version", "threads")
-    rows = []
-    for record in drawn_by_entry_point(records, arguments.seed):
-        row = known.get(record.fingerprint, version, threads)
-        if row is None:
-            row = {
-                "name": f"{record.source}/{record.name}",
-                "fingerprint": record.fingerprint,
-                "repository": record.repository,
-                "entry_point": entry_point(record.source, record.name),
-                "version": version,
-                "threads": threads,
-                **run_again(
-                    [*words, "--one", record.fingerprint],
-                    num_cores=threads,
-                    timeout_s=900,
-                ),
-            }
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+    rows = rows_of_programs(
+        drawn_by_entry_point(records, arguments.seed),
+        Rows(arguments.rows, "fingerprint", "version", "cores"),
+        words,
+        timeout_s=_TIMEOUT_S,
+        version=version_of_rows(**settings),
+        cores=arguments.threads,
+    )
     write_page(report(rows, arguments), arguments.doc)
     return 0
 

@@ -16,6 +16,7 @@ from hloenv.errors import CompileError, MeasureTimeout
 from hloenv.jax import FallbackWarning, attempts, by_wheel, decider
 from hloenv.jax import compare as jax_compare
 from hloenv.jax.compare import Comparison, Running, exceeds
+from support.fake_time import FakeTime
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -173,24 +174,13 @@ def test_copies_of_donated_arguments_do_not_count_as_time():
 
 
 def test_long_runs_are_timed_after_a_pause(monkeypatch):
-    calls, pauses = [], []
-    now = [0]
-
-    def taking(name, seconds):
-        def call():
-            calls.append(name)
-            now[0] += int(seconds * 1e9)
-
-        return call
-
-    monkeypatch.setattr(jax_compare.time, "perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr(jax_compare.time, "sleep", pauses.append)
-    pair = taking("a", 0.06), taking("b", 0.04)
+    fake = FakeTime(monkeypatch, jax_compare)
+    pair = fake.taking("a", 0.06), fake.taking("b", 0.04)
     durations = jax_compare.take_turns(*pair, rounds=(3, 3), seconds=0)
     assert durations == ([60_000_000] * 3, [40_000_000] * 3)
-    # Once each is known; either is long enough.
-    assert "".join(calls) == "aabbaab"[:2] + "b" + "ba" + "ab"
-    assert pauses == [jax_compare.PAUSE_S] * 5
+    # Untimed before the first alone: once a time is known, it is long enough.
+    assert "".join(fake.calls) == "aab" + "ba" + "ab"
+    assert fake.pauses == [jax_compare.PAUSE_S] * 5
 
 
 @pytest.mark.parametrize("is_promising", [True, False])

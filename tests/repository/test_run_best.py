@@ -79,7 +79,7 @@ def test_the_best_version_has_equal_outputs():
     assert run_best.best_of({"a": {"error": ""}}, ("a",)) == "jax.jit"
 
 
-def test_the_page_compares_with_the_best_of_the_others(monkeypatch):
+def test_the_page_compares_with_the_best_of_the_others():
     arguments = argparse.Namespace(seed=0, cores=1, tune_seconds=1.0)
     rows = [
         _row(
@@ -120,6 +120,8 @@ def test_the_best_of_the_others_is_clearly_faster():
     assert not run_best.is_clear({"error": "CompileError"})
 
 
+@pytest.mark.jax
+@pytest.mark.compile
 def test_each_version_is_measured(record, monkeypatch, tmp_path):
     monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
     monkeypatch.setattr(
@@ -159,6 +161,7 @@ def test_versions_are_from_no_fusions_to_all(record):
         each.verify()
 
 
+@pytest.mark.compile
 def test_estimates_are_compared_with_times(record, monkeypatch):
     monkeypatch.setattr(run_estimates, "_COPIES", 2)
     arguments = argparse.Namespace(threads=1, versions=5, seed=0)

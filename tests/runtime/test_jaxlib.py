@@ -15,6 +15,7 @@ from hloenv.policies import get_policy
 from hloenv.runtime.executable import time_runs
 from hloenv.runtime.jaxlib import executable as jaxlib_executable
 from hloenv.runtime.random_inputs import random_inputs
+from support.fake_time import FakeTime
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -284,29 +285,20 @@ def test_a_profile_of_jaxlib_has_its_kernels():
 
 
 def test_runs_are_timed_after_an_untimed_one_and_long_ones_after_a_pause(monkeypatch):
-    calls, pauses = [], []
-    now = [0]
+    fake = FakeTime(monkeypatch, jaxlib_executable)
 
-    def taking(name, seconds):
-        def call():
-            calls.append(name)
-            now[0] += int(seconds * 1e9)
-
-        return call
-
-    monkeypatch.setattr(jaxlib_executable.time, "perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr(jaxlib_executable.time, "sleep", pauses.append)
-
-    def timed(*pair):
-        calls.clear()
+    def timed(a_s, b_s):
+        fake.calls.clear()
+        pair = fake.taking("a", a_s), fake.taking("b", b_s)
         return jaxlib_executable.time_calls(pair, [1, 2], repeats=3, warmup=1, seed=0)
 
-    durations = timed(taking("a", 0.002), taking("b", 0.001))
+    durations = timed(0.002, 0.001)
     assert [each.tolist() for each in durations] == [[2_000_000] * 3, [1_000_000] * 3]
     # One untimed before each sample.
-    assert (calls.count("a"), calls.count("b"), pauses) == (4 * 2, 4 * 3, [])
-    durations = timed(taking("a", 0.2), taking("b", 0.001))
+    counts = [fake.calls.count(name) for name in "ab"]
+    assert (counts, fake.pauses) == ([4 * 2, 4 * 3], [])
+    durations = timed(0.2, 0.001)
     assert [each.tolist() for each in durations] == [[200_000_000] * 3, [1_000_000] * 3]
     # But for the first of them, at most.
-    assert pauses == [jaxlib_executable.PAUSE_S] * len(pauses)
-    assert len(pauses) >= 6
+    assert set(fake.pauses) == {jaxlib_executable.PAUSE_S}
+    assert len(fake.pauses) >= 6
