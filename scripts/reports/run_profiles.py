@@ -27,7 +27,7 @@ from hloenv._markdown import table
 from hloenv.cost.calibration import calibrate
 from hloenv.cost.profile import Kernel, ModuleProfile, profile
 from hloenv.cost.roofline import Rates
-from hloenv.jax.attempts import forms_of
+from hloenv.jax.auto import forms_of
 from reporting import (
     Row,
     Rows,

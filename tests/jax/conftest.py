@@ -43,3 +43,11 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[Comparison]:
 
     monkeypatch.setattr(decider, "compare", decided_by_test)
     return found
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wider vectors, which may be faster by chance; they have tests of their own."""
+    from hloenv.jax import auto
+
+    monkeypatch.setattr(auto, "may_be_wider", lambda _: False)

@@ -14,7 +14,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError
-from hloenv.jax import decider
+from hloenv.jax import decider, timed_call
 from hloenv.jax.compare import Comparison
 from support import jax_outputs
 from support.jit_auto import (
@@ -366,7 +366,7 @@ def test_a_slow_function_is_not_compared_beyond_the_budget(monkeypatch):
         calls.append(seconds)
         return "a comparison takes longer than the budget"
 
-    monkeypatch.setattr(decider, "exceeds", slow)
+    monkeypatch.setattr(timed_call, "exceeds", slow)
     monkeypatch.setattr(decider, "compare", None)
     fast = hloenv.jit(depthwise, budget=0.001)
     assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))

@@ -14,7 +14,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import CompileError, MeasureTimeout
-from hloenv.jax import attempts, by_wheel, decider
+from hloenv.jax import auto, by_wheel, decider
 from hloenv.runtime.jaxlib import ffi_call
 from support import jax_outputs
 from support.jit_auto import FASTER, SLOWER, normal
@@ -196,7 +196,7 @@ def test_what_the_wheel_cannot_compile_stays_plain(monkeypatch, error):
 
 def test_other_outputs_are_not_used(monkeypatch):
     """The comparison is the real one."""
-    real = attempts.compiled_by_wheel
+    real = auto.compiled_by_wheel
 
     def wrong(module, stages, **options):
         function, discard = real(module, stages, **options)
@@ -207,7 +207,7 @@ def test_other_outputs_are_not_used(monkeypatch):
 
         return shifted, discard
 
-    monkeypatch.setattr(attempts, "compiled_by_wheel", wrong)
+    monkeypatch.setattr(auto, "compiled_by_wheel", wrong)
     fast = hloenv.jit(smoothed, remember=False)
     for _ in range(2):
         # Without a warning: another compiler may round otherwise.
@@ -217,7 +217,7 @@ def test_other_outputs_are_not_used(monkeypatch):
 
 
 def test_types_that_numpy_does_not_have(verdicts, monkeypatch):
-    monkeypatch.setattr(attempts, "_KERNELS", (("single-kernel",), "keep-original"))
+    monkeypatch.setattr(auto, "_KERNELS", (("single-kernel",), "keep-original"))
 
     def drawn(key, x):
         def step(state, _):
@@ -305,7 +305,7 @@ def test_forms_with_less_overhead(verdicts, monkeypatch):
     ],
 )
 def test_what_values_decide_and_what_is_long_stays_in_jaxlib(fn, verdicts, monkeypatch):
-    monkeypatch.setattr(attempts, "for_wheel", None)
+    monkeypatch.setattr(auto, "for_wheel", None)
     monkeypatch.setattr(decider, "compare", lambda *_, **__: SLOWER)
     fast = hloenv.jit(fn)
     fast(ANGLES)
@@ -330,8 +330,8 @@ def test_a_kept_version_by_jaxlib_does_not_ask_the_wheel(verdicts, monkeypatch):
     first = hloenv.jit(fn)
     first(numbers, ANGLES)
     assert [each.engine for each in first.decided] == ["jaxlib"]
-    monkeypatch.setattr(attempts, "for_wheel", None)
-    monkeypatch.setattr(attempts, "child", None)
+    monkeypatch.setattr(auto, "for_wheel", None)
+    monkeypatch.setattr(auto, "child", None)
     second = hloenv.jit(fn)
     assert_same(second(numbers, ANGLES), jax.jit(fn)(numbers, ANGLES))
     assert [each.engine for each in second.decided] == ["jaxlib"]
@@ -344,7 +344,7 @@ def test_a_version_that_cannot_be_finished_leaves_the_others(verdicts, monkeypat
     def fn(numbers, x):
         return jnp.argsort(numbers), arm(x)
 
-    monkeypatch.setattr(attempts, "compiled_by_wheel", fails)
+    monkeypatch.setattr(auto, "compiled_by_wheel", fails)
     verdicts += [FASTER]
     fast = hloenv.jit(fn, remember=False)
     fast(normal(1000), ANGLES)

@@ -16,7 +16,7 @@ import pytest
 
 from hloenv import HloModule
 from hloenv.errors import ArgumentError, DecisionError, HloEnvError
-from hloenv.jax import FallbackWarning, attempts, decider, jit
+from hloenv.jax import FallbackWarning, auto, decider, jit, planners
 from hloenv.jax.compare import Comparison, compare
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
@@ -70,7 +70,7 @@ def test_a_slower_rewrite_stays_rejected(options):
 @pytest.mark.parametrize("size", [8, 512])
 def test_plain_jax_runs_without_a_gain(size, monkeypatch):
     # The wheel's compiler may be faster at the smaller one.
-    monkeypatch.setattr(attempts, "may_be_short", lambda module: False)
+    monkeypatch.setattr(auto, "may_be_short", lambda module: False)
 
     def step(weights, x):
         return jnp.tanh(x @ weights).sum()
@@ -158,13 +158,13 @@ def test_other_outputs_are_never_used(monkeypatch):
           ROOT r = f32[4] negate(a)
         }"""
     )
-    real = attempts.decide
+    real = planners.decide
 
     def decide(module, policy, pipelines, **how):
         decided = real(module, policy, pipelines, **how)
         return dataclasses.replace(decided, applied=wrong)
 
-    monkeypatch.setattr(attempts, "decide", decide)
+    monkeypatch.setattr(planners, "decide", decide)
     fn = jit(simplified, **OTHERWISE)
     x = jnp.arange(4.0)
     with pytest.warns(FallbackWarning, match="outputs differ from the plain"):

@@ -13,7 +13,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import CompileError, MeasureTimeout
-from hloenv.jax import FallbackWarning, attempts, by_wheel, decider
+from hloenv.jax import FallbackWarning, auto, by_wheel, decider, timed_call
 from hloenv.jax import compare as jax_compare
 from hloenv.jax.compare import Comparison, Running, exceeds
 from support.fake_time import FakeTime
@@ -196,7 +196,7 @@ def test_which_forms_are_promising(monkeypatch, is_promising):
         return ""
 
     monkeypatch.setattr(decider, "compare", noted)
-    monkeypatch.setattr(decider, "exceeds", is_fine)
+    monkeypatch.setattr(timed_call, "exceeds", is_fine)
 
     def products(x, y):
         return jnp.einsum("bij,bjk->bik", x, y)
@@ -226,7 +226,7 @@ def test_results_of_all_kinds_are_waited_for():
 
 def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
     samples, running = [], []
-    real = decider.exceeds
+    real = timed_call.exceeds
 
     def sample(jax, call, count, **_):
         samples.append(call)
@@ -237,7 +237,7 @@ def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
         return real(plain, seconds, still, **more)
 
     monkeypatch.setattr(jax_compare, "_sample", sample)
-    monkeypatch.setattr(decider, "exceeds", observed)
+    monkeypatch.setattr(timed_call, "exceeds", observed)
     monkeypatch.setattr(decider, "compare", None)
     fast = hloenv.jit(depthwise, remember=False)
     outputs = fast(KERNEL, IMAGE)
@@ -274,7 +274,7 @@ def test_a_module_that_compiles_too_long_is_left(monkeypatch):
         limits.append(timeout_s)
         raise MeasureTimeout("no answer from the worker process")
 
-    monkeypatch.setattr(attempts, "check_compiles", slow)
+    monkeypatch.setattr(auto, "check_compiles", slow)
     monkeypatch.setattr(by_wheel.child, "try_compile", slow)
     fast = hloenv.jit(jax.grad(filtered), remember=False)
     assert fast(MATRIX, NOISES).shape == (3, 3)
@@ -287,5 +287,5 @@ def test_a_module_that_compiles_too_long_is_left(monkeypatch):
 def test_the_child_ends_a_compilation_that_takes_too_long():
     module = hloenv.HloModule.from_jax(filtered, MATRIX, NOISES)
     with pytest.raises((MeasureTimeout, CompileError)):
-        attempts.check_compiles(module, timeout_s=0.0)
-    attempts.check_compiles(hloenv.finish(module), timeout_s=300.0)
+        auto.check_compiles(module, timeout_s=0.0)
+    auto.check_compiles(hloenv.finish(module), timeout_s=300.0)

@@ -107,7 +107,7 @@ def test_it_is_loaded_once_and_called_by_jax(verdicts, compiled):
 
 def test_options_of_the_compiler_of_a_kept_version(verdicts, compiled, monkeypatch):
     options = {"xla_cpu_prefer_vector_width": 128}
-    monkeypatch.setattr("hloenv.jax.attempts.options_for", lambda module: options)
+    monkeypatch.setattr("hloenv.jax.auto.options_for", lambda module: options)
     verdicts += [FASTER, SLOWER]
     function = hloenv.jit(depthwise)
     expected = function(KERNEL, IMAGE)

@@ -34,7 +34,7 @@ def test_decisions_before_the_pipeline_are_kept():
         return jnp.argsort(x), y @ y @ y
 
     module = lowered(fn, (1000,), (4, 4))
-    forms = hloenv.jax.attempts.forms_of(module)
+    forms = hloenv.jax.auto.forms_of(module)
     assert {each.split("/")[0] for each in forms.accepted} == {"sort-forms"}
     both = for_wheel(forms)
     assert (both.engine, both.route) == ("wheel", "wheel")

@@ -15,7 +15,7 @@ from jax.experimental import io_callback
 
 import hloenv
 from hloenv.errors import PassError
-from hloenv.jax import FallbackWarning, attempts, decider, from_jax
+from hloenv.jax import FallbackWarning, auto, decider, from_jax
 from support.jax_outputs import assert_same
 from support.jit_functions import FASTER, SLOWER, depthwise, small_loop, square
 
@@ -203,7 +203,7 @@ def test_other_threads_compile_while_a_version_is_tried(verdicts, monkeypatch):
     def compile_others():
         found.extend(fast(committed, kind=kind) for kind in ("other", "loop"))
 
-    real = attempts.check_compiles
+    real = auto.check_compiles
 
     def check(module, **options):
         thread = threading.Thread(target=compile_others)
@@ -211,7 +211,7 @@ def test_other_threads_compile_while_a_version_is_tried(verdicts, monkeypatch):
         thread.join()
         real(module, **options)
 
-    monkeypatch.setattr(attempts, "check_compiles", check)
+    monkeypatch.setattr(auto, "check_compiles", check)
     y = square(5)
     before = fast.num_injected
     assert_same(fast(y, kind="loop"), jax.jit(small_loop)(y), tolerance=1e-4)

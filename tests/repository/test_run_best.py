@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv against the best of what there is, and ranks of estimates: their scripts."""
+"""hloenv against the best of what there is, options, and ranks of estimates."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import hloenv
 import run_best
 import run_estimates
+import run_settings
 from reporting import drawn_by_entry_point
 
 _PAIR = """
@@ -173,3 +174,22 @@ def test_estimates_are_compared_with_times(record, monkeypatch):
     page = argparse.Namespace(split="validation", seed=0, threads=1)
     text = "\n".join(run_estimates.report([row], page))
     assert "Median over 1 programs" in text
+
+
+@pytest.mark.jax
+@pytest.mark.compile
+def test_options_of_the_code_generator_are_compared_with_jax_jit(record, monkeypatch):
+    options = {"wide": {"xla_cpu_prefer_vector_width": 512}, "none": {"xla_no": True}}
+    monkeypatch.setattr(run_settings, "_SETTINGS", options)
+    arguments = argparse.Namespace(seconds=0.01, splits=["train"], cores=1)
+    row = run_settings.measure(run_best.Versions(record, arguments))
+    assert row["settings"]["wide"]["is_equal"]
+    assert "CompileError" in row["settings"]["none"]["error"]
+    row |= {"name": "a", "repository": "r", "entry_point": "e"}
+    row["settings"]["wide"] |= {"speedup": 4.0, "low": 3.0, "high": 5.0}
+    other = {"name": "b", "repository": "r", "entry_point": "f", "error": "not done"}
+    text = "\n".join(run_settings.report([row, other], arguments))
+    # 4 and a failure.
+    assert "| wide | `xla_cpu_prefer_vector_width=512` | 2.000 |" in text
+    assert "| a | 4.000 (3.000 to 5.000) | fails |" in text
+    assert "| b | fails | fails |" in text

@@ -11,13 +11,13 @@ from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.hook import InjectionWarning
 from .artefact import Artefact, Tuned
 from .decide import Decided
-from .decider import DonationWarning
 from .injection import Injection, compile_injected, inject
 from .jit import FallbackWarning, JitFunction, jit
 from .loaded import Loaded, load
 from .lowering import example_inputs, from_jax
 from .numpy_calls import NumpyFunction
 from .recipe import Recipe
+from .wrapping import DonationWarning
 
 __all__ = [
     "Artefact",

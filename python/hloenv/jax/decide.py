@@ -58,6 +58,7 @@ class Decided:
         tuned: what `hloenv.tune` has decided, in words; "" if it did not.
         left_out: operations of which jaxlib's compiler is told not to give any to its
             library, in words; "" for none.
+        options: of jaxlib's compiler, besides, as NAME=VALUE; "" for none.
         engine: the XLA that generates the code.
     """
 
@@ -75,6 +76,7 @@ class Decided:
     signature: str = ""
     tuned: str = ""
     left_out: str = ""
+    options: str = ""
     engine: Engine = "jaxlib"
 
     @property

@@ -12,15 +12,19 @@ import functools
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import ArtefactError, HloEnvError
 from ..rewrite.trace import ModuleId
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
-from .attempts import WITH_OPTIONS, Attempt, Planner
-from .compare import ALL_NAN, Consuming, Running, compare, exceeds, too_large
+from .attempts import WIDER, Attempt, Planner, has_options
+from .compare import (
+    ALL_NAN,
+    Running,
+    compare,
+)
+from .considered import Considered
 from .decide import (
     KEEPS_DONATED,
     LATER_OPTIONS,
@@ -31,16 +35,24 @@ from .decide import (
     unsupported,
 )
 from .executables import compile_attempt, keep_executable
-from .explain import signature_text
 from .kept import kept_key, recall_tuned
 from .lowering import lower_traced
 from .recipe import Recipe
 from .replacements import Replacements
 from .shared import SharedExecutables
 from .stages import Stages
+from .timed_call import TimedCall
 from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
-from .wrapping import Options, calls, moved_arguments, name_of, named, types_of
+from .wrapping import (
+    DonationWarning,
+    Options,
+    Wrapped,
+    calls,
+    name_of,
+    named,
+    types_of,
+)
 
 # Of a function; jax's own caches of calls have 4096 to 8192 entries.
 _MAX_SIGNATURES = 4096
@@ -53,23 +65,6 @@ _WASTED = (
     "deciding for the last other arguments has taken {:.0f} s and found nothing: a "
     "function that is called with ever new shapes is left to jax.jit"
 )
-
-
-class DonationWarning(UserWarning):
-    """Donated arguments of a function of hloenv.jit stay alive."""
-
-
-class Wrapped(Protocol):
-    """What a `Decider` needs of the function that it decides for."""
-
-    def new_function(self) -> Any:
-        """A new jax.jit function whose trace calls what `Decider.plans` says."""
-
-    def fall_back(self, reason: str) -> None:
-        """Warns that the function runs as plain jax.jit."""
-
-    def warn(self, category: type[Warning], message: str) -> None:
-        """Warns the user of the function."""
 
 
 class Decider:
@@ -97,7 +92,7 @@ class Decider:
         tuned: Artefact | None = None,
     ) -> None:
         self._jax = require_jax("hloenv.jit")
-        self.considered: list[Decided] = []
+        self.considered = Considered()
         self.plans: dict[Any, Callable[..., Any]] = {}
         self.planner = planner
         self.replacements = Replacements()
@@ -218,14 +213,18 @@ class Decider:
         if reason is not None:
             if reason == other_devices(self._jax, stages.lowered, leaves):
                 self._elsewhere.add(signature)
-            self._keep(Decided.nothing(), reason)
-            self._sign(-1, stages)
+            self.considered.leave_alone(stages, reason)
             if not self.planner.is_auto:  # which promises nothing
                 self._wrapped.fall_back(reason)
             return None
         self._is_deciding = True
         try:
-            function = self._decide(signature, stages, args, kwargs, running)
+            call = TimedCall(
+                *(self._plain, args, kwargs),
+                donates=self._options.donates,
+                budget=self._budget,
+            )
+            function = self._decide(signature, stages, call, running)
         finally:
             self._is_deciding = False
         if function is None:
@@ -238,29 +237,28 @@ class Decider:
         self,
         signature: Any,
         stages: Stages,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        call: TimedCall,
         running: Running | None,
     ) -> Any:
         """As `consider`, for one CPU device and a function without side effects."""
         tuned = self._kept(stages)
         if tuned is not None:
-            return self._use_tuned(signature, stages, tuned, args, kwargs, running)
+            return self._use_tuned(signature, stages, tuned, call, running)
         key = self._key(stages)
         verdict = None if key is None else recall(key)
         if verdict is not None and not verdict.attempt:
             reason = f"{verdict.reason} (found on {verdict.date})"
-            self._keep(Decided.nothing(), reason)
-            self._sign(-1, stages)
+            self.considered.leave_alone(stages, reason)
             return None
-        if verdict and verdict.attempt.endswith(WITH_OPTIONS) and self._is_later:
+        if verdict and has_options(verdict.attempt) and self._is_later:
             verdict = None  # it may not have options: others are compared
-        stages.wanted = "" if verdict is None else verdict.attempt
+        if verdict is not None:
+            stages.wanted = verdict.attempt.removesuffix(WIDER)
+            stages.is_wider = verdict.attempt.endswith(WIDER)
         if verdict is not None and stages.has_cond:
             verdict = None  # it was timed with other values, in another branch
         if verdict is None and self._wasted_s > _MAX_WASTED * self._budget > 0:
-            self._keep(Decided.nothing(), _WASTED.format(self._wasted_s))
-            self._sign(-1, stages)
+            self.considered.leave_alone(stages, _WASTED.format(self._wasted_s))
             return None
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
@@ -271,38 +269,40 @@ class Decider:
             for attempt in self.planner.attempts(stages):
                 reason = attempt.reason or self._no_options(attempt)
                 if reason:
-                    self._keep(attempt.decided, reason)
+                    self.considered.leave(attempt.decided, reason)
                     continue
                 if too_long is None:
-                    too_long = self._too_long(
-                        stages, args, kwargs, running, attempt.is_promising
+                    too_long = call.too_long(
+                        stages, running, is_promising=attempt.is_promising
                     )
                     running = None
                 if too_long:
-                    self._keep(attempt.decided, too_long)
+                    self.considered.leave(attempt.decided, too_long)
                     break
                 if trials and self._budget and time.monotonic() > end:
                     limit = _MAX_BUDGETS * self._budget
                     reason = f"deciding has taken longer than its limit of {limit:g} s"
-                    self._keep(attempt.decided, reason)
+                    self.considered.leave(attempt.decided, reason)
                     break
+                if verdict is None and call.is_short_for(attempt):
+                    continue
                 if verdict is None or attempt.name == verdict.attempt:
                     tried = self._try(
-                        *(signature, attempt, verdict, args, kwargs),
+                        *(signature, attempt, verdict, call),
                         can_loop=stages.has_while,
                     )
                     trials.append(tried)
-                    stages.usable[attempt.name] = trials[-1].is_usable
+                    stages.gained[attempt.name] = trials[-1].gain
                     if not self._budget and trials[-1].is_usable:
                         break
-            best = self._choose(signature, trials, args, kwargs)
+            best = self._choose(signature, trials, call)
         except BaseException:  # such as Ctrl-C
             for each in trials:
                 each.free()
             raise
         finally:
             self._wasted_s += time.monotonic() - began
-        self._sign(num_considered, stages)
+        self.considered.sign(num_considered, stages)
         is_fault = any(each.is_fault or each.reason == ALL_NAN for each in trials)
         # Another process may call it with values for which its loops run longer, or
         # another branch.
@@ -327,22 +327,6 @@ class Decider:
         if given and attempt.decided.engine == "wheel":
             return f"{min(given)} is given, an option of jaxlib's compiler"
         return LATER_OPTIONS if attempt.options and self._is_later else ""
-
-    def _too_long(
-        self,
-        stages: Stages,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        running: Running | None = None,
-        is_promising: bool = False,
-    ) -> str:
-        """Why the function is not compared; empty if it is."""
-        plain = self._call(self._plain, args, kwargs)
-        reason = too_large(plain, stages.traced.jaxpr.out_avals)
-        if not reason:
-            stages.lowered.compile()  # in jax's cache, where `plain` finds it
-            reason = exceeds(plain, self._budget, running, is_promising=is_promising)
-        return reason
 
     def _kept(self, stages: Stages) -> Tuned | None:
         """What `hloenv.tune` has found for these arguments; None if nothing."""
@@ -371,15 +355,14 @@ class Decider:
         signature: Any,
         stages: Stages,
         tuned: Tuned,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        call: TimedCall,
         running: Running | None,
     ) -> Any:
         """Compiles what was tuned; as `consider`."""
         num_considered = len(self.considered)
         best = None
         if tuned.is_identity:
-            self._keep(Decided(stages.module, stages.module), tuned.reason)
+            self.considered.leave(Decided(stages.module, stages.module), tuned.reason)
             if self._tuned is not None and not tuned.date:  # it is not for this call
                 self._wrapped.fall_back(tuned.reason)
         else:
@@ -391,22 +374,21 @@ class Decider:
             is_sure = self._tuned is not None or not (
                 stages.has_while or stages.has_cond
             )
-            reason = "" if is_sure else self._too_long(stages, args, kwargs, running)
+            reason = "" if is_sure else call.too_long(stages, running)
             if reason:
-                self._keep(Decided.nothing(), reason)
-                self._sign(num_considered, stages)
+                self.considered.leave_alone(stages, reason)
                 return None
             try:
                 attempt = tuned.recipe.attempt(stages, label=tuned.label)
                 trial = self._try(
-                    *(signature, attempt, verdict if is_sure else None, args, kwargs),
+                    *(signature, attempt, verdict if is_sure else None, call),
                     can_loop=stages.has_while,
                 )
-                best = self._choose(signature, [trial], args, kwargs)
+                best = self._choose(signature, [trial], call)
             except HloEnvError as error:
-                self._keep(Decided(stages.module, stages.module), str(error))
+                self.considered.leave(Decided(stages.module, stages.module), str(error))
                 self._wrapped.fall_back(f"what was tuned is not used: {error}")
-        self._sign(num_considered, stages)
+        self.considered.sign(num_considered, stages)
         return None if best is None else best.function
 
     def _key(self, stages: Stages) -> str | None:
@@ -421,8 +403,7 @@ class Decider:
         signature: Any,
         attempt: Attempt,
         verdict: Verdict | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        call: TimedCall,
         *,
         can_loop: bool,
     ) -> Trial:
@@ -432,8 +413,7 @@ class Decider:
             signature: of the arguments.
             attempt: the version.
             verdict: of an earlier comparison.
-            args: of the call.
-            kwargs: of the call.
+            call: for which it is decided.
             can_loop: whether values decide how long a call takes.
         """
         if attempt.prepare is not None:
@@ -447,7 +427,7 @@ class Decider:
         self.plans[signature] = plan
         moved: Callable[[], Any] | None = None
         if not can_loop:  # with other values, perhaps for ever
-            moved = functools.partial(self._call_moved, args, kwargs)
+            moved = call.moved
         function = self._wrapped.new_function()
         trial = Trial(
             *(attempt.name, attempt.decided, plan, function),
@@ -458,7 +438,7 @@ class Decider:
             self.plans[signature] = self._inside
             return trial
         try:
-            lowered = lower_traced(function.trace(*args, **kwargs))
+            lowered = lower_traced(function.trace(*call.args, **call.kwargs))
             trial.lowered = lowered if attempt.options else None
             if attempt.replace is not None:
                 if self._options.donates:
@@ -478,8 +458,8 @@ class Decider:
             elif trial.is_usable and self._budget:
                 trial.compared(
                     compare(
-                        self._call(self._plain, args, kwargs),
-                        self._call(function, args, kwargs),
+                        call.plain,
+                        call.by(function),
                         seconds=self._budget,
                         moved=moved,
                         is_promising=attempt.is_promising,
@@ -504,8 +484,8 @@ class Decider:
         with contextlib.suppress(Exception):  # the module cannot be read
             stages = self._stages(signature, args, kwargs)
             self._last = (None, None)
-            self._keep(Decided(stages.module, stages.module), reason)
-            self._sign(-1, stages)
+            self.considered.leave(Decided(stages.module, stages.module), reason)
+            self.considered.sign(-1, stages)
 
     def share_compiled(self, function: Any) -> None:
         """As of `SharedExecutables`, in the trace of another signature."""
@@ -515,25 +495,11 @@ class Decider:
         finally:
             self._is_deciding = False
 
-    def _call(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[[], Any]:
-        """A call that may be repeated."""
-        if self._options.donates:
-            return Consuming(fn, args, kwargs)
-        return lambda: fn(*args, **kwargs)
-
-    def _call_moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls plain jax.jit with floats that are moved by their last bits."""
-        args, kwargs = moved_arguments(self._jax, (args, kwargs))
-        return self._call(self._plain, args, kwargs)()
-
     def _choose(
         self,
         signature: Any,
         trials: list[Trial],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        call: TimedCall,
     ) -> Trial | None:
         """Uses the fastest of the versions, and leaves the others."""
         best = fastest(trials)
@@ -545,17 +511,19 @@ class Decider:
             each.free()
             if each.is_fault:
                 self._wrapped.fall_back(each.reason)
-            self._keep(each.decided, each.reason or "another version is faster")
+            self.considered.leave(
+                each.decided, each.reason or "another version is faster"
+            )
         if best is None:
             return None
         self.shared.forget(signature)
         if best.lowered is not None:
             try:
-                types = types_of(self._jax, (args, kwargs))
+                types = types_of(self._jax, (call.args, call.kwargs))
             except Exception:  # of a pytree that checks its leaves
                 if best.replaced is not None:
                     self.replacements.leave(best.replaced)
-                self._keep(best.decided, UNSHAREABLE)
+                self.considered.leave(best.decided, UNSHAREABLE)
                 return None
             self.shared.keep(signature, types, best.lowered.compile())
         if best.replaced is not None:
@@ -563,14 +531,6 @@ class Decider:
         self.plans[signature] = best.plan
         self.considered.append(best.decided)
         return best
-
-    def _sign(self, begin: int, stages: Stages) -> None:
-        """Notes the types of the arguments in the versions from `begin` on."""
-        types = signature_text(stages.traced.jaxpr.in_avals)
-        self.considered[begin:] = [
-            replace(each, signature=types).without_large_modules()
-            for each in self.considered[begin:]
-        ]
 
     def _forget_oldest(self) -> None:
         """Limits what is kept of signatures; those in use need their plans."""
@@ -581,9 +541,6 @@ class Decider:
             if oldest is not None:
                 del self.plans[oldest]
                 self._jaxprs.pop(oldest, None)
-
-    def _keep(self, decided: Decided, reason: str) -> None:
-        self.considered.append(replace(decided, is_used=False, reason=reason))
 
     def _plan(self, attempt: Attempt) -> Callable[..., Any]:
         """What the trace calls, under a name unique in jax's persistent cache.

@@ -46,6 +46,8 @@ def _of(name: str, decided: Decided) -> Iterator[str]:
         yield f"  tuned: {decided.tuned}"
     if decided.left_out:
         yield f"  {decided.left_out} by XLA's own code, not by YNNPACK"
+    if decided.options:
+        yield f"  compiled with {decided.options}"
     if decided.engine == "wheel":
         yield "  by TensorFlow's XLA, whose code jax calls"
     for part in (decided, decided.then):

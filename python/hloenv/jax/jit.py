@@ -23,7 +23,7 @@ from ..errors import ArgumentError, DecisionError
 from ..policies import Policy
 from ..runtime.jaxlib.package import require_injection, require_jax
 from .artefact import Artefact, as_artefact
-from .attempts import Planner, planner_of
+from .attempts import Planner
 from .compare import Running
 from .decide import Decided, Passes
 from .decider import Decider
@@ -31,6 +31,7 @@ from .dispatch import dispatcher, unique_name
 from .explain import explain
 from .numpy_calls import NumpyFunction
 from .pickling import Pickled
+from .planners import planner_of
 from .wrapping import (
     Options,
     StaticArguments,
@@ -106,9 +107,9 @@ def jit(
             and, elsewhere, hloenv's fixed rules (other forms of convolutions and small
             dots; loops of small operations as one kernel; what jaxlib's compiler gives
             to its library; functions with loops, and short ones, by the wheel's
-            compiler), each used where it is measured to be faster; a name in
-            `hloenv.policies.list_policies()`; or any function from `Alternatives` to
-            decisions (-1 leaves an alternative undecided).
+            compiler; wider vectors), each used where it is measured to be faster; a
+            name in `hloenv.policies.list_policies()`; or any function from
+            `Alternatives` to decisions (-1 leaves an alternative undecided).
         passes: with another policy: one, or several that are decided in order, each on
             the result of the previous one; "algsimp" by default. A pass whose rewrites
             XLA's backend can only use after layout assignment ("fusion",

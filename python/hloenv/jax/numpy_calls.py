@@ -17,7 +17,7 @@ from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
 from ..runtime.executable import Executable, Finish, compile
 from ..runtime.jaxlib.package import require_jax
-from .attempts import forms_of
+from .auto import forms_of
 from .compare import SLOW_GAIN, compare, exceeds
 from .decide import Decided
 from .lowering import from_lowered, kept_arguments, lower_traced

@@ -22,9 +22,11 @@ from ..runtime.executable import AnyExecutable, Engine, Finish, check_engine, co
 from ..runtime.jaxlib import compile_by_jaxlib
 from ..runtime.jaxlib.options import EXTRA, OptionValue, check_options
 from ..runtime.jaxlib.stablehlo import call_module
-from .attempts import Attempt, give, kernels_of
+from .attempts import Attempt
+from .auto import kernels_of
 from .by_wheel import compiled_by_wheel
 from .decide import Decided, Route
+from .planners import give
 from .stages import Stages
 
 if TYPE_CHECKING:

@@ -19,8 +19,11 @@ class Stages:
     Attributes:
         traced: a `jax.stages.Traced`.
         lowered: the `jax.stages.Lowered` of that.
-        wanted: name of the attempt that another process found best; empty if unknown.
-        usable: whether the attempts that have been tried may be used, by name.
+        wanted: name of the attempt that another process found best, without the end
+            for wider vectors; empty if unknown.
+        is_wider: whether that has wider vectors.
+        gained: speed-ups of the attempts that have been tried, by name; 1 if they were
+            not compared, 0 if they may not be used.
         compares: whether what is tried is compared with plain jax.jit.
     """
 
@@ -39,7 +42,8 @@ class Stages:
         self._remember = remember
         self.lowered = lower_traced(traced)
         self.wanted = ""
-        self.usable: dict[str, bool] = {}
+        self.is_wider = False
+        self.gained: dict[str, float] = {}
 
     @property
     def is_safe(self) -> bool:

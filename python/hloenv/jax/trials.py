@@ -50,6 +50,11 @@ class Trial:
         """Whether it may be used."""
         return not self.reason
 
+    @property
+    def gain(self) -> float:
+        """The speed-up; 1 if it was not compared, 0 if it may not be used."""
+        return (self.decided.speedup or 1.0) if self.is_usable else 0.0
+
     def free(self) -> None:
         """Frees what was made for it, as it is not used."""
         if self.discard is not None:
@@ -64,7 +69,10 @@ class Trial:
             replaced.is_known or replaced.is_left
         )
         if replaced.decided is not None and self.decided.route == "jaxlib":
-            self.decided = replaced.decided
+            own = self.decided
+            self.decided = replace(
+                replaced.decided, left_out=own.left_out, options=own.options
+            )
         elif replaced.decided is not None and self.decided.route == "stablehlo":
             self.decided = replace(self.decided, then=replaced.decided)
 

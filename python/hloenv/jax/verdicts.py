@@ -39,12 +39,12 @@ _MAX_FILE_DAYS = 30
 # What is kept depends on these sources, besides the extension: the fixed rules, the
 # comparison, and what is known of a module.
 _SOURCES = (
-    *("policies/known_forms.py", "policies/loops.py", "jax/attempts.py"),
+    *("policies/known_forms.py", "policies/loops.py", "jax/auto.py"),
     *("policies/readers.py", "search/spaces.py", "runtime/jaxlib/executable.py"),
     *("jax/stages.py", "jax/by_wheel.py", "jax/overhead.py", "jax/trials.py"),
     *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
     *("jax/wrapping.py", "runtime/random_inputs.py"),
-    *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py"),
+    *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py", "jax/vectors.py"),
 )
 
 

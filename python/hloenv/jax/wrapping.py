@@ -10,13 +10,30 @@ from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import ArgumentTypeError
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.random_inputs import perturbed
+
+
+class Wrapped(Protocol):
+    """What a `Decider` needs of the function that it decides for."""
+
+    def new_function(self) -> Any:
+        """A new jax.jit function whose trace calls what `Decider.plans` says."""
+
+    def fall_back(self, reason: str) -> None:
+        """Warns that the function runs as plain jax.jit."""
+
+    def warn(self, category: type[Warning], message: str) -> None:
+        """Warns the user of the function."""
+
+
+class DonationWarning(UserWarning):
+    """Donated arguments of a function of hloenv.jit stay alive."""
 
 
 @dataclass(frozen=True)

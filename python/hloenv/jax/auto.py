@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to compile a signature that hloenv's fixed rules propose."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .._native import core
+from .._typing import Int64Array
+from ..errors import CompileError, HloEnvError, MeasureTimeout
+from ..hlo.module import HloModule
+from ..hlo.passes import run_passes
+from ..policies import Policy, get_policy
+from ..policies.known_forms import FORM_PASSES
+from ..process import child
+from ..rewrite.alternatives import Alternatives
+from ..runtime.jaxlib.options import can_keep_compiled
+from ..runtime.jaxlib.stablehlo import call_module
+from .attempts import WIDER, WITH_OPTIONS, Attempt
+from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
+from .decide import Decided, as_pipelines, check_compiles, decide, label_of
+from .library import left_out_of, options_for
+from .overhead import for_wheel, may_be_short
+from .replacements import NotReplacedError
+from .stages import Stages, has_loops
+from .vectors import WIDE, may_be_wider, min_ns_of
+
+# Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
+_FORMS = FORM_PASSES, "known-forms"
+_KERNELS = ("single-kernel",), "small-loops"
+_PLAIN = "plain"
+_WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS = "wheel", "wheel_forms", "wheel_as_it_is"
+_BY_WHEEL = (_WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS)
+# Rules that are tried alone where all together are not faster.
+_MAX_ALONE = 4
+# Those that have gained most (docs/results/programs.md). Others come after them, what
+# applies most often first.
+_FIRST = {
+    f"convolution-forms/{rule}": place
+    for place, rule in enumerate(
+        ("taps", "taps_apart", "outputs", "rows", "patches", "phases")
+    )
+}
+_ONLY = "forms of "
+# A rule that makes loops, whose state needs copies; jaxlib has inserted its own before.
+_NEEDS_COPIES = "plain_scatters"
+
+
+class Auto:
+    """hloenv's fixed rules; routes "stablehlo" and "jaxlib", options, the wheel."""
+
+    text: str | None = "auto"
+    is_auto = True
+
+    def attempts(self, stages: Stages) -> Iterator[Attempt]:
+        """As in `Planner`."""
+        best = _plain(stages)
+        for attempt in self._of_narrow(stages):
+            if stages.is_wider:
+                best = attempt if attempt.name == stages.wanted else best
+                continue
+            yield attempt
+            if stages.gained.get(attempt.name, 0.0) > stages.gained.get(best.name, 1.0):
+                best = attempt
+        if stages.is_wider or self._may_be_wider(stages, best):
+            yield _wider(best)
+
+    def _may_be_wider(self, stages: Stages, best: Attempt) -> bool:
+        """Whether to try the fastest version with wider vectors, too."""
+        if stages.wanted or not stages.compares or best.decided.engine == "wheel":
+            return False
+        if stages.has_while or stages.has_cond:  # no process could keep what is found
+            return False
+        return may_be_wider(stages.module) and can_keep_compiled(stages.lowered)
+
+    def _of_narrow(self, stages: Stages) -> Iterator[Attempt]:
+        """Those with vectors of the width that XLA prefers."""
+        module = stages.module
+        if stages.wanted.startswith(_ONLY):
+            rules = stages.wanted.removeprefix(_ONLY).split()
+            yield from self._forms_of_rules(stages, rules)
+            return
+        is_plain = stages.wanted in (_PLAIN, _WHEEL, _WHEEL_AS_IT_IS)
+        forms = None if is_plain else self._forms(stages)
+        if stages.wanted in _BY_WHEEL:
+            yield from self._by_wheel(stages, forms)
+            return
+        if forms is not None and forms.reason:
+            yield forms
+            return
+        kernels = Attempt(
+            "kernels",
+            Decided(module, module, route="jaxlib"),
+            replace=functools.partial(kernels_of, is_safe=stages.is_safe),
+        )
+        if stages.donates or not has_loops(module):
+            kernels = replace(kernels, replace=None, reason="no rule applies to it")
+        if forms is not None and kernels.replace is not None:
+            yield replace(forms, name="forms_kernels", replace=kernels.replace)
+        yield from self._without_library(stages, forms)
+        if forms is not None:
+            yield forms
+        if forms is None or (
+            kernels.replace is not None and not any(stages.gained.values())
+        ):
+            yield kernels
+        if forms is not None and not any(stages.gained.values()):
+            yield from self._some_forms(stages, forms.decided)
+        yield from self._by_wheel(stages, forms)
+
+    def _by_wheel(self, stages: Stages, forms: Attempt | None) -> Iterator[Attempt]:
+        """Loops, and what is short, by the code that the wheel's XLA generates.
+
+        In forms where these are faster, and with less overhead. Which of the two
+        compilers is faster cannot be estimated: it is compared or not used. Not where
+        values decide what runs: another compiler's code is not only faster or slower in
+        what the comparison has run.
+        """
+        if not stages.compares or stages.donates or stages.has_while or stages.has_cond:
+            return
+        if stages.wanted not in ("", *_BY_WHEEL):  # another attempt is best
+            return
+        module = stages.module
+        if not stages.has_scan and (has_loops(module) or not may_be_short(module)):
+            return
+        name, decided = _WHEEL, Decided(module, module, route="stablehlo")
+        if forms is not None and _are_used(stages):
+            name, decided = _WHEEL_FORMS, forms.decided
+        as_it_is = replace(decided, engine="wheel")
+        may_be_plain = stages.has_scan and name == _WHEEL
+        try:
+            if not stages.is_safe:  # XLA's passes run on it here
+                child.try_compile(
+                    decided.applied.to_bytes(), "legalize", timeout_s=COMPILE_TIMEOUT_S
+                )
+            if stages.wanted != _WHEEL_AS_IT_IS:
+                decided = for_wheel(decided)
+        except HloEnvError as error:
+            yield Attempt(name, as_it_is, reason=str(error))
+            return
+        # Without loops, another compiler alone is no gain.
+        is_worth_it = decided.route == "wheel" or (
+            stages.has_scan and name == _WHEEL_FORMS
+        )
+        if is_worth_it and stages.wanted != _WHEEL_AS_IT_IS:
+            prepare = functools.partial(_compiled, Attempt(name, decided), stages)
+            yield Attempt(name, decided, prepare=prepare)
+        # Steps in sequence may lose on several cores.
+        if may_be_plain and not stages.gained.get(name):
+            attempt = Attempt(_WHEEL_AS_IT_IS, as_it_is)
+            prepare = functools.partial(_compiled, attempt, stages)
+            yield replace(attempt, prepare=prepare)
+
+    def _without_library(
+        self, stages: Stages, forms: Attempt | None
+    ) -> Iterator[Attempt]:
+        """Where that is estimated to be faster, with less of jaxlib's library."""
+        forms = forms or _plain(stages)
+        options = options_for(forms.decided.applied)
+        if options:
+            yield replace(
+                forms,
+                name=f"{forms.name}{WITH_OPTIONS}",
+                decided=replace(forms.decided, left_out=left_out_of(options)),
+                options=options,
+            )
+
+    def _some_forms(self, stages: Stages, every: Decided) -> Iterator[Attempt]:
+        """Other forms of convolutions that gain most, without the rest of `every`.
+
+        Where these are not faster, each rule alone, then those together that are faster
+        alone.
+        """
+        rules = sorted(every.accepted, key=lambda rule: _order(rule, every))
+        if len(rules) == 1:
+            return
+        convolutions = [each for each in rules if each in _FIRST]
+        if 1 < len(convolutions) < len(rules):
+            yield from self._forms_of_rules(stages, convolutions)
+            if stages.gained.get(_ONLY + " ".join(convolutions)):
+                return
+        for rule in rules[:_MAX_ALONE]:
+            yield from self._forms_of_rules(stages, [rule])
+        faster = [each for each in rules if stages.gained.get(_ONLY + each)]
+        if 1 < len(faster) < len(rules) and faster != convolutions:
+            yield from self._forms_of_rules(stages, faster)
+
+    def _forms_of_rules(
+        self, stages: Stages, rules: Sequence[str]
+    ) -> Iterator[Attempt]:
+        forms = self._forms(stages, rules)
+        if forms is not None:
+            yield replace(forms, name=_ONLY + " ".join(rules))
+
+    def _forms(
+        self, stages: Stages, rules: Container[str] | None = None
+    ) -> Attempt | None:
+        """None if no rule applies; `rules` as in `forms_of`."""
+        if _calls_python(stages.module):
+            undecided = Decided(stages.module, stages.module, route="stablehlo")
+            return Attempt("forms", undecided, reason="it calls Python")
+        decided = forms_of(stages.module, rules)
+        if decided is None:
+            return None
+        try:
+            call = call_module(decided.applied, stages.traced, stages.lowered)
+        except CompileError as error:
+            return Attempt("forms", decided, reason=str(error))
+        is_promising = not _FIRST.keys().isdisjoint(decided.accepted)
+        return Attempt("forms", decided, call, is_promising=is_promising)
+
+
+def _plain(stages: Stages) -> Attempt:
+    undecided = Decided(stages.module, stages.module, route="stablehlo")
+    return Attempt(_PLAIN, undecided)
+
+
+def _wider(attempt: Attempt) -> Attempt:
+    """The attempt with wider vectors."""
+    text = ", ".join(f"{name}={value}" for name, value in WIDE.items())
+    return replace(
+        attempt,
+        name=f"{attempt.name}{WIDER}",
+        decided=replace(attempt.decided, options=text),
+        options={**attempt.options, **WIDE},
+        min_ns=min_ns_of(attempt.decided.applied),
+    )
+
+
+def _order(rule: str, decided: Decided) -> tuple[int, int]:
+    return _FIRST.get(rule, len(_FIRST)), -decided.accepted[rule]
+
+
+def _are_used(stages: Stages) -> bool:
+    """Whether all forms together are clearly faster, or were in another process."""
+    together = any(
+        gain and name.split("_")[0] == "forms" for name, gain in stages.gained.items()
+    )
+    return together or stages.wanted == _WHEEL_FORMS
+
+
+def _compiled(attempt: Attempt, stages: Stages) -> Attempt:
+    """As a call of what the wheel's XLA compiles."""
+    decided = attempt.decided
+    is_final = decided.route == "wheel"
+    try:
+        function, discard = compiled_by_wheel(
+            decided.result,
+            stages,
+            # As it is, it has been compiled in a child already.
+            is_safe=stages.is_safe or not is_final,
+            finish="none" if is_final else "legalize",
+        )
+    except HloEnvError as error:
+        return replace(attempt, reason=str(error))
+    return replace(attempt, function=function, discard=discard)
+
+
+def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided | None:
+    """The module with other forms of its operations; None if no rule applies.
+
+    Args:
+        module: as jax lowers it.
+        rules: only these, such as "dot-forms/swapped"; None for all.
+    """
+    passes, name = _FORMS
+    policy = get_policy(name)
+    if rules is not None:
+        policy = functools.partial(_decide_rules, policy, rules)
+    # As XLA's first passes: a gradient gets what the function itself has computed, such
+    # as weights, as arguments of a call.
+    inlined = run_passes(module, "call-inliner", "tuple-simplifier").module
+    decided = decide(inlined, policy, as_pipelines(passes), route="stablehlo")
+    return replace(decided, module=module) if decided.num_accepted else None
+
+
+def _decide_rules(
+    policy: Policy, rules: Container[str], alternatives: Alternatives
+) -> Int64Array:
+    """Decisions of a policy, of which those for other rules are left to XLA."""
+    decisions = np.array(policy(alternatives), np.int64)
+    for index in np.flatnonzero(decisions > 0).tolist():
+        if label_of(alternatives[index].choices[decisions[index]]) not in rules:
+            decisions[index] = -1
+    return decisions
+
+
+def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:
+    """Decides the loops of a module of jaxlib's: those of small operations.
+
+    Args:
+        theirs: in front of jaxlib's scheduler.
+        is_safe: whether the result is known to compile.
+
+    Raises:
+        NotReplacedError: no rule applies, or the result does not compile.
+    """
+    passes, policy = _KERNELS
+    decided = decide(theirs, get_policy(policy), as_pipelines(passes), route="jaxlib")
+    if decided.num_accepted == 0:
+        raise NotReplacedError("no rule applies to a loop of jaxlib's module")
+    if any(label.endswith(_NEEDS_COPIES) for label in decided.accepted):
+        copied = run_passes(decided.applied, "copy-insertion").module
+        decided = replace(decided, applied=copied)
+    try:
+        if not is_safe:
+            check_compiles(decided.result, timeout_s=COMPILE_TIMEOUT_S)
+    except (CompileError, MeasureTimeout) as error:
+        raise NotReplacedError(str(error)) from error
+    return decided
+
+
+def _calls_python(module: HloModule) -> bool:
+    """Whether it has custom calls of functions that only jax keeps alive."""
+    targets = (each[0] for each in core.custom_call_targets(module._core))
+    return any("callback" in target for target in targets)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The call for which a signature is decided, repeated and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..runtime.jaxlib.package import require_jax
+from .attempts import Attempt
+from .compare import Consuming, Running, exceeds, time_of, too_large
+from .stages import Stages
+from .wrapping import moved_arguments
+
+
+class TimedCall:
+    """A call of a function of jax.jit.
+
+    Attributes:
+        args: of the call.
+        kwargs: of the call.
+    """
+
+    def __init__(
+        self,
+        plain: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        donates: bool,
+        budget: float,
+    ) -> None:
+        """Does not call it.
+
+        Args:
+            plain: the function of plain jax.jit.
+            args: of the call.
+            kwargs: of the call.
+            donates: whether it donates arguments.
+            budget: seconds of a comparison.
+        """
+        self.args = args
+        self.kwargs = kwargs
+        self._plain = plain
+        self._donates = donates
+        self._budget = budget
+
+    def by(self, fn: Callable[..., Any]) -> Callable[[], Any]:
+        """The same call of another function, which may be repeated."""
+        if self._donates:
+            return Consuming(fn, self.args, self.kwargs)
+        return lambda: fn(*self.args, **self.kwargs)
+
+    @property
+    def plain(self) -> Callable[[], Any]:
+        """The call of plain jax.jit, which may be repeated."""
+        return self.by(self._plain)
+
+    def moved(self) -> Any:
+        """Calls plain jax.jit with floats that are moved by their last bits."""
+        moved = moved_arguments(require_jax("hloenv.jit"), (self.args, self.kwargs))
+        args, kwargs = moved
+        by = TimedCall(
+            self._plain, args, kwargs, donates=self._donates, budget=self._budget
+        )
+        return by.plain()
+
+    def too_long(
+        self,
+        stages: Stages,
+        running: Running | None = None,
+        *,
+        is_promising: bool = False,
+    ) -> str:
+        """Why the function is not compared; empty if it is.
+
+        Args:
+            stages: of the signature.
+            running: this call, if it is still computed.
+            is_promising: as of an `Attempt`.
+        """
+        plain = self.plain
+        reason = too_large(plain, stages.traced.jaxpr.out_avals)
+        if not reason:
+            stages.lowered.compile()  # in jax's cache, where `plain` finds it
+            reason = exceeds(plain, self._budget, running, is_promising=is_promising)
+        return reason
+
+    def is_short_for(self, attempt: Attempt) -> bool:
+        """Whether it takes so little time that an attempt cannot be faster."""
+        return attempt.min_ns > 0 and time_of(self.plain) < attempt.min_ns

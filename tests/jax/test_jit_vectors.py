@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wider vectors than XLA prefers, where they are measured to be faster."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hloenv
+from hloenv.errors import InvalidModuleError
+from hloenv.jax import auto, from_jax, vectors
+from hloenv.runtime.machine import this_machine
+from support import jax_outputs
+from support.jit_auto import (
+    FASTER,
+    IMAGE,
+    KERNEL,
+    MATRIX,
+    NOISES,
+    SLOWER,
+    depthwise,
+    filtered,
+    normal,
+)
+
+assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
+
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.compile,
+    pytest.mark.usefixtures("own_folder"),
+]
+
+X = normal(300, 300)
+LOOP = jax.grad(filtered)
+TEXT = "xla_cpu_prefer_vector_width=512"
+
+
+def soft(x):
+    return jnp.tanh(x) * jax.nn.softmax(x)
+
+
+@pytest.fixture
+def wide(verdicts, monkeypatch):
+    """As on a processor that has them, where no call is too short."""
+    monkeypatch.setattr(auto, "may_be_wider", lambda _: True)
+    monkeypatch.setattr(auto, "min_ns_of", lambda _: 0.0)
+    return verdicts
+
+
+def with_features(monkeypatch, features):
+    machine = replace(this_machine(), features=features)
+    monkeypatch.setattr(vectors, "this_machine", lambda: machine)
+
+
+def test_a_function_without_other_forms_is_tried(wide):
+    wide += [FASTER]
+    fast = hloenv.jit(soft)
+    for _ in range(2):
+        assert_same(fast(X), jax.jit(soft)(X))
+    assert not wide
+    (one,) = fast.decided
+    assert one.options == TEXT
+    assert f"compiled with {TEXT}" in fast.explain()
+
+
+def test_a_later_process_uses_what_was_found(wide):
+    wide += [FASTER]
+    assert_same(hloenv.jit(soft)(X), soft(X))
+    later = hloenv.jit(soft)
+    assert_same(later(X), soft(X))
+    assert [each.options for each in later.decided] == [TEXT]
+
+
+def test_what_is_slower_is_left_and_remembered(wide):
+    wide += [SLOWER]
+    for _ in range(2):
+        fast = hloenv.jit(soft)
+        assert_same(fast(X), soft(X))
+        assert fast.decided == []
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "is_form"),
+    [
+        ([FASTER, replace(FASTER, speedup=3.0)], TEXT, True),
+        ([FASTER, SLOWER], "", True),
+        ([FASTER, replace(FASTER, speedup=1.9)], "", True),
+        ([SLOWER, FASTER], TEXT, False),
+    ],
+)
+def test_the_fastest_form_is_tried_with_them(wide, results, options, is_form):
+    wide += results
+    fast = hloenv.jit(depthwise)
+    for _ in range(2):
+        assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    assert not wide
+    (one,) = fast.decided
+    assert (one.options, bool(one.accepted)) == (options, is_form)
+    # As another process would.
+    later = hloenv.jit(depthwise)
+    assert_same(later(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    (kept,) = later.decided
+    assert (kept.options, kept.accepted) == (one.options, one.accepted)
+
+
+def test_loops_as_one_kernel_may_have_them(wide):
+    # The loop, the wheel's code twice, and the first of these with wider vectors.
+    wide += [FASTER, SLOWER, SLOWER, replace(FASTER, speedup=3.0)]
+    fast = hloenv.jit(LOOP)
+    for _ in range(2):
+        assert_same(fast(MATRIX, NOISES), jax.jit(LOOP)(MATRIX, NOISES))
+    (one,) = fast.decided
+    assert (one.options, one.route) == (TEXT, "jaxlib")
+
+
+def test_another_compilers_code_is_not_tried_with_them(wide):
+    wide += [SLOWER, FASTER]
+    fast = hloenv.jit(LOOP)
+    assert_same(fast(MATRIX, NOISES), jax.jit(LOOP)(MATRIX, NOISES))
+    assert not wide
+    (one,) = fast.decided
+    assert (one.options, one.engine) == ("", "wheel")
+
+
+def test_what_values_decide_is_not_tried(wide):
+    """No other process could use what is found, and each would measure again."""
+
+    def halved(x):
+        return jax.lax.while_loop(lambda x: x.max() > 1, lambda x: x / 2, soft(x))
+
+    def chosen(x):
+        return jax.lax.cond(x[0, 0] > 0, soft, jnp.tanh, x)
+
+    for fn in (halved, chosen):
+        assert_same(hloenv.jit(fn, remember=False)(X), fn(X))
+
+
+def test_later_signatures_have_none(wide):
+    wide += [FASTER]
+    fast = hloenv.jit(soft)
+    assert_same((fast(X), fast(X[:200]), fast(X)), (soft(X), soft(X[:200]), soft(X)))
+    assert [each.options for each in fast.decided] == [TEXT]
+
+
+def test_the_users_own_option_is_left(wide):
+    fast = hloenv.jit(soft, compiler_options={vectors.OPTION: 128})
+    assert_same(fast(X), soft(X))
+    assert f"{vectors.OPTION} is given" in fast.explain()
+
+
+def test_donated_arguments_stay_allowed(wide):
+    wide += [FASTER]
+    fast = hloenv.jit(soft, donate_argnums=0)
+    for _ in range(2):
+        assert_same(fast(X + 0), soft(X))
+    assert fast.decided[0].options == TEXT
+
+
+def test_without_comparisons_there_are_none(wide):
+    fast = hloenv.jit(soft, budget=0)
+    assert_same(fast(X), soft(X))
+    assert fast.decided == []
+
+
+@pytest.mark.parametrize(
+    ("features", "flags", "expected"),
+    [
+        ("avx2 avx512f", "", True),
+        ("avx2 avx512f", "--xla_cpu_multi_thread_eigen=false", True),
+        ("avx2 avx512f", f"--{vectors.OPTION}=256", False),
+        ("avx2", "", False),
+        ("asimd sve", "", False),
+        ("", "", False),
+    ],
+)
+def test_which_processors_have_them(monkeypatch, features, flags, expected):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    with_features(monkeypatch, features)
+    assert vectors.may_be_wider(from_jax(soft, X)) is expected
+
+
+def test_large_modules_are_not_compiled_once_more(monkeypatch):
+    with_features(monkeypatch, "avx512f")
+    monkeypatch.setattr(vectors, "_MAX_INSTRUCTIONS", 3)
+    assert not vectors.may_be_wider(from_jax(soft, X))
+
+
+def test_what_a_library_computes_gains_nothing(monkeypatch):
+    def product(x, y):
+        return jnp.tanh(x @ y)
+
+    small, large = (
+        vectors.min_ns_of(from_jax(product, *2 * [jnp.ones((size, size))]))
+        for size in (16, 1024)
+    )
+    # At 250 operations in a nanosecond and core, in 0.7 of a call.
+    cores = this_machine().num_cores
+    assert small == 50_000
+    assert large == pytest.approx(2 * 1024**3 / (250 * cores) / 0.7)
+
+    def fail(_):
+        raise InvalidModuleError("it has no cost")
+
+    monkeypatch.setattr(vectors.HloGraph, "from_module", fail)
+    assert vectors.min_ns_of(from_jax(product, X, X)) == 50_000
+
+
+def test_a_short_call_is_not_tried(verdicts, monkeypatch):
+    monkeypatch.setattr(auto, "may_be_wider", lambda _: True)
+    fast = hloenv.jit(jnp.tanh)
+    assert_same(fast(X[:2]), jnp.tanh(X[:2]))
+    assert not any(each.options for each in fast.considered)
+
+
+def test_measured_where_nothing_is_replaced():
+    """Whatever the comparison says, outputs are those of the function."""
+    fast = hloenv.jit(soft, budget=0.05)
+    for _ in range(3):
+        assert_same(fast(X), jax.jit(soft)(X))
