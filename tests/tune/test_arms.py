@@ -96,6 +96,18 @@ def test_every_arm_is_tried_first():
         bandit.reward(name, 0.0, 1.0)
 
 
+def test_a_batch_asks_each_arm_once_at_first():
+    bandit = Bandit(["a", "b", "c"])
+    assert [bandit.choose(["a", "b", "c"]) for _ in range(3)] == ["a", "b", "c"]
+    assert bandit.choose(["b", "c"]) == "b"  # nothing is known of any
+    bandit.reward("b", 0.1, 1.0)
+    assert bandit.choose(["a", "b", "c"]) == "b"
+    bandit.reward("a", 0.5, 1.0)
+    assert bandit.choose(["a", "b", "c"]) == "a"
+    # Without a reward it is not asked again.
+    assert bandit.choose(["c"]) == "c"
+
+
 def test_the_arm_with_gains_is_chosen_more_often():
     bandit = Bandit(["a", "b", "c"])
     counts = dict.fromkeys("abc", 0)

@@ -299,6 +299,8 @@ class Bandit:
         self._sum = dict.fromkeys(names, 0.0)
         self._seconds: dict[str, list[float]] = {name: [] for name in names}
         self._largest = 0.0
+        # Asked for the first time, and not yet rewarded.
+        self._waiting: set[str] = set()
 
     def choose(self, names: Sequence[str]) -> str:
         """The arm to ask, of those that may have proposals.
@@ -306,9 +308,14 @@ class Bandit:
         Args:
             names: of these; at least one.
         """
-        for name in self._names:
-            if name in names and self._count[name] == 0:
+        untried = [each for each in self._names if self._count[each] == 0]
+        for name in untried:
+            if name in names and name not in self._waiting:
+                self._waiting.add(name)
                 return name
+        tried = [each for each in names if each not in untried]
+        if not tried:
+            return names[0]
         total = math.log(1 + sum(self._count.values()))
 
         def bound(name: str) -> float:
@@ -316,7 +323,7 @@ class Bandit:
             mean = self._sum[name] / count / (self._largest or 1.0)
             return (mean + self._width * math.sqrt(total / count)) / self._cost(name)
 
-        return max(names, key=bound)
+        return max(tried, key=bound)
 
     def _cost(self, name: str) -> float:
         """Seconds of a measurement of the arm, over the mean of all; bounded."""
@@ -335,6 +342,7 @@ class Bandit:
             seconds: that the measurement took.
         """
         gain = max(gain, 0.0)
+        self._waiting.discard(name)
         self._largest = max(self._largest, gain)
         for each in self._names:
             self._count[each] *= self._discount

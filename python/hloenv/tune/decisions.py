@@ -125,6 +125,7 @@ def _options(
 
 
 _FORMS = DecisionPoint(FORM_PASSES)
+_CONVOLUTIONS = DecisionPoint(("convolution-forms",))
 _ALGSIMP = DecisionPoint(("algsimp", "cse"))
 _GENERAL = DecisionPoint(("general-simplify",))
 _REORDER = DecisionPoint(("reassociate", "merge-dots"))
@@ -157,7 +158,10 @@ DECISIONS = (
         "forms",
         "forms",
         "forms of convolutions, small dots, short reductions and sorts",
-        (("known", "reassociating", _FORMS, "known-forms"),),
+        (
+            ("known", "reassociating", _FORMS, "known-forms"),
+            ("convolutions", "reassociating", _CONVOLUTIONS, "known-forms"),
+        ),
     ),
     _rewrites(
         "simplify",
@@ -228,20 +232,20 @@ DECISIONS = (
         ),
         _BY_WHEEL_PASSES,
     ),
-    _options(
-        "jaxlib-fusion",
-        "fusion",
-        "whether jaxlib's pipeline fuses",
-        "xla_disable_hlo_passes",
-        {"off": ("reassociating", "fusion")},
-        (PLAIN,),
-    ),
     Decision(
         "loops",
         "fusion",
         "loops of small operations as one kernel",
         "kernel",
         (Choice("xla"), Choice("single-kernel", "reassociating", loops=True)),
+        (PLAIN,),
+    ),
+    _options(
+        "jaxlib-fusion",
+        "fusion",
+        "whether jaxlib's pipeline fuses",
+        "xla_disable_hlo_passes",
+        {"off": ("reassociating", "fusion")},
         (PLAIN,),
     ),
     _options(
@@ -299,6 +303,13 @@ DECISIONS = (
         {"512": ("reassociating", 512), "128": ("reassociating", 128)},
     ),
     _options(
+        "llvm",
+        "codegen",
+        "LLVM's level of optimization",
+        "xla_backend_optimization_level",
+        {"1": ("exact", 1)},
+    ),
+    _options(
         "emitters",
         "codegen",
         "the emitters of fusions, or those of single instructions",
@@ -318,13 +329,6 @@ DECISIONS = (
         "whether code is to be small",
         EXTRA,
         {"small": ("exact", "xla_cpu_optimize_for_size=")},
-    ),
-    _options(
-        "llvm",
-        "codegen",
-        "LLVM's level of optimization",
-        "xla_backend_optimization_level",
-        {"1": ("exact", 1)},
     ),
     _options(
         "math",

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # Of estimates before a proposal of the search over rewrites, as a share of the budget.
 _GRAPH_SHARE = 0.04
+# Where most is gained (docs/results/tune.md, settings.md); the wheel's compiler takes
+# several times as long as jaxlib's.
+_FIRST = "forms", "codegen", "fusion", "engine"
 
 
 def bases(space: Space, stage: str) -> list[Configuration]:
@@ -31,6 +34,13 @@ def bases(space: Space, stage: str) -> list[Configuration]:
             if any(each.stage == stage for each in space.active(base)):
                 found.append(base)
     return found
+
+
+def _ordered(space: Space) -> list[str]:
+    """The stages with decisions, those first that are worth most for their time."""
+    used = [each for each in space.stages if space.of_stage(each)]
+    first = [each for each in _FIRST if each in used]
+    return first + [each for each in used if each not in first]
 
 
 def joint_arms(
@@ -55,7 +65,7 @@ def joint_arms(
         say: takes messages.
     """
     arms: list[Arm] = [NearArm(space, near)] if near else []
-    arms += [StageArm(space, each) for each in space.stages if space.of_stage(each)]
+    arms += [StageArm(space, each) for each in _ordered(space)]
     try:
         arms.append(JointArm(space, seed=options.seed))
     except ImportError as error:

@@ -353,8 +353,12 @@ class Tuner:
     ) -> None:
         """Adds the results of the candidates, by their numbers in the batch."""
         until = self._started + self._until * self._options.seconds
+        last = 0.0
         for number, measurement in measuring.measure(waiting, until=until):
             _, arm = batch[number]
+            now = time.monotonic()
+            # Those of a batch wait for each other.
+            seconds, last = now - max(began[number], last), now
             interval = measurement.speedup_interval
             if self.state.control is not None:
                 interval = self.state.control.widened(interval)
@@ -363,7 +367,7 @@ class Tuner:
                 arm.name,
                 measurement,
                 interval,
-                seconds=time.monotonic() - began[number],
+                seconds=seconds,
                 threads=self._options.cores,
             )
             results[number] = replace(
