@@ -46,8 +46,8 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[Comparison]:
 
 
 @pytest.fixture(autouse=True)
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wider vectors, which may be faster by chance; they have tests of their own."""
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other options, which may be faster by chance; they have tests of their own."""
     from hloenv.jax import auto
 
-    monkeypatch.setattr(auto, "may_be_wider", lambda _: False)
+    monkeypatch.setattr(auto, "settings_for", lambda _: ())

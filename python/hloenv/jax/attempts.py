@@ -20,11 +20,12 @@ from typing import Any, Protocol
 from ..runtime.jaxlib.options import OptionValue
 from .decide import Decided
 from .replacements import Replace
+from .settings import split_name
 from .stages import Stages
 
-# Ends the names of attempts with options of the compiler: which operations are left to
-# XLA's own code; after that, that vectors are wider.
-WITH_OPTIONS, WIDER = "_library", "_wider"
+# Ends the names of attempts with an option of the compiler that leaves operations to
+# XLA's own code; before the names of settings.
+WITH_OPTIONS = "_library"
 
 
 @dataclass(frozen=True)
@@ -80,4 +81,5 @@ class Planner(Protocol):
 
 def has_options(name: str) -> bool:
     """Whether the attempt of this name has options of the compiler."""
-    return name.endswith((WITH_OPTIONS, WIDER))
+    base, settings = split_name(name)
+    return bool(settings) or base.endswith(WITH_OPTIONS)

@@ -20,14 +20,14 @@ from ..process import child
 from ..rewrite.alternatives import Alternatives
 from ..runtime.jaxlib.options import can_keep_compiled
 from ..runtime.jaxlib.stablehlo import call_module
-from .attempts import WIDER, WITH_OPTIONS, Attempt
+from .attempts import WITH_OPTIONS, Attempt
 from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
 from .decide import Decided, as_pipelines, check_compiles, decide, label_of
 from .library import left_out_of, options_for
 from .overhead import for_wheel, may_be_short
 from .replacements import NotReplacedError
+from .settings import SETTINGS, min_ns_of, settings_for
 from .stages import Stages, has_loops
-from .vectors import WIDE, may_be_wider, min_ns_of
 
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
@@ -59,26 +59,32 @@ class Auto:
     def attempts(self, stages: Stages) -> Iterator[Attempt]:
         """As in `Planner`."""
         best = _plain(stages)
-        for attempt in self._of_narrow(stages):
-            if stages.is_wider:
+        for attempt in self._without_settings(stages):
+            if stages.settings:
                 best = attempt if attempt.name == stages.wanted else best
                 continue
             yield attempt
-            if stages.gained.get(attempt.name, 0.0) > stages.gained.get(best.name, 1.0):
-                best = attempt
-        if stages.is_wider or self._may_be_wider(stages, best):
-            yield _wider(best)
+            best = _better(stages, best, attempt)
+        if stages.settings:
+            for name in stages.settings:
+                best = _with_setting(best, name)
+            yield best
+        elif self._may_have_settings(stages, best):
+            for name in settings_for(stages.module):
+                attempt = _with_setting(best, name)
+                yield attempt
+                best = _better(stages, best, attempt)
 
-    def _may_be_wider(self, stages: Stages, best: Attempt) -> bool:
-        """Whether to try the fastest version with wider vectors, too."""
+    def _may_have_settings(self, stages: Stages, best: Attempt) -> bool:
+        """Whether to try the fastest version with other options, too."""
         if stages.wanted or not stages.compares or best.decided.engine == "wheel":
             return False
         if stages.has_while or stages.has_cond:  # no process could keep what is found
             return False
-        return may_be_wider(stages.module) and can_keep_compiled(stages.lowered)
+        return can_keep_compiled(stages.lowered)
 
-    def _of_narrow(self, stages: Stages) -> Iterator[Attempt]:
-        """Those with vectors of the width that XLA prefers."""
+    def _without_settings(self, stages: Stages) -> Iterator[Attempt]:
+        """Those with the code that jaxlib generates by default."""
         module = stages.module
         if stages.wanted.startswith(_ONLY):
             rules = stages.wanted.removeprefix(_ONLY).split()
@@ -219,14 +225,22 @@ def _plain(stages: Stages) -> Attempt:
     return Attempt(_PLAIN, undecided)
 
 
-def _wider(attempt: Attempt) -> Attempt:
-    """The attempt with wider vectors."""
-    text = ", ".join(f"{name}={value}" for name, value in WIDE.items())
+def _better(stages: Stages, best: Attempt, tried: Attempt) -> Attempt:
+    """The faster of two attempts; the first, if it was not tried, is plain."""
+    gained = stages.gained
+    is_better = gained.get(tried.name, 0.0) > gained.get(best.name, 1.0)
+    return tried if is_better else best
+
+
+def _with_setting(attempt: Attempt, name: str) -> Attempt:
+    """The attempt with one of `SETTINGS` more."""
+    texts = [f"{option}={value}" for option, value in SETTINGS[name].items()]
+    known = [attempt.decided.options] if attempt.decided.options else []
     return replace(
         attempt,
-        name=f"{attempt.name}{WIDER}",
-        decided=replace(attempt.decided, options=text),
-        options={**attempt.options, **WIDE},
+        name=f"{attempt.name}{name}",
+        decided=replace(attempt.decided, options=", ".join(known + texts)),
+        options={**attempt.options, **SETTINGS[name]},
         min_ns=min_ns_of(attempt.decided.applied),
     )
 

@@ -18,7 +18,7 @@ from ..errors import ArtefactError, HloEnvError
 from ..rewrite.trace import ModuleId
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
-from .attempts import WIDER, Attempt, Planner, has_options
+from .attempts import Attempt, Planner, has_options
 from .compare import (
     ALL_NAN,
     Running,
@@ -39,6 +39,7 @@ from .kept import kept_key, recall_tuned
 from .lowering import lower_traced
 from .recipe import Recipe
 from .replacements import Replacements
+from .settings import split_name
 from .shared import SharedExecutables
 from .stages import Stages
 from .timed_call import TimedCall
@@ -253,8 +254,7 @@ class Decider:
         if verdict and has_options(verdict.attempt) and self._is_later:
             verdict = None  # it may not have options: others are compared
         if verdict is not None:
-            stages.wanted = verdict.attempt.removesuffix(WIDER)
-            stages.is_wider = verdict.attempt.endswith(WIDER)
+            stages.wanted, stages.settings = split_name(verdict.attempt)
         if verdict is not None and stages.has_cond:
             verdict = None  # it was timed with other values, in another branch
         if verdict is None and self._wasted_s > _MAX_WASTED * self._budget > 0:

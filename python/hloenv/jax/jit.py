@@ -107,9 +107,9 @@ def jit(
             and, elsewhere, hloenv's fixed rules (other forms of convolutions and small
             dots; loops of small operations as one kernel; what jaxlib's compiler gives
             to its library; functions with loops, and short ones, by the wheel's
-            compiler; wider vectors), each used where it is measured to be faster; a
-            name in `hloenv.policies.list_policies()`; or any function from
-            `Alternatives` to decisions (-1 leaves an alternative undecided).
+            compiler; wider vectors, and LLVM's level 1), each used where it is measured
+            to be faster; a name in `hloenv.policies.list_policies()`; or any function
+            from `Alternatives` to decisions (-1 leaves an alternative undecided).
         passes: with another policy: one, or several that are decided in order, each on
             the result of the previous one; "algsimp" by default. A pass whose rewrites
             XLA's backend can only use after layout assignment ("fusion",

@@ -19,9 +19,9 @@ class Stages:
     Attributes:
         traced: a `jax.stages.Traced`.
         lowered: the `jax.stages.Lowered` of that.
-        wanted: name of the attempt that another process found best, without the end
-            for wider vectors; empty if unknown.
-        is_wider: whether that has wider vectors.
+        wanted: name of the attempt that another process found best, without settings;
+            empty if unknown.
+        settings: of that attempt.
         gained: speed-ups of the attempts that have been tried, by name; 1 if they were
             not compared, 0 if they may not be used.
         compares: whether what is tried is compared with plain jax.jit.
@@ -42,7 +42,7 @@ class Stages:
         self._remember = remember
         self.lowered = lower_traced(traced)
         self.wanted = ""
-        self.is_wider = False
+        self.settings: tuple[str, ...] = ()
         self.gained: dict[str, float] = {}
 
     @property

@@ -44,7 +44,7 @@ _SOURCES = (
     *("jax/stages.py", "jax/by_wheel.py", "jax/overhead.py", "jax/trials.py"),
     *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
     *("jax/wrapping.py", "runtime/random_inputs.py"),
-    *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py", "jax/vectors.py"),
+    *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py", "jax/settings.py"),
 )
 
 

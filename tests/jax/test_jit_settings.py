@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wider vectors than XLA prefers, where they are measured to be faster."""
+"""Options of jaxlib's code generator, where they are measured to be faster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import InvalidModuleError
-from hloenv.jax import auto, from_jax, vectors
+from hloenv.jax import auto, from_jax, settings
 from hloenv.runtime.machine import this_machine
 from support import jax_outputs
 from support.jit_auto import (
@@ -37,24 +37,30 @@ pytestmark = [
 
 X = normal(300, 300)
 LOOP = jax.grad(filtered)
-TEXT = "xla_cpu_prefer_vector_width=512"
+TEXT, LEVEL = "xla_cpu_prefer_vector_width=512", "xla_backend_optimization_level=1"
+FASTEST = replace(FASTER, speedup=3.0)
 
 
 def soft(x):
     return jnp.tanh(x) * jax.nn.softmax(x)
 
 
+def use(monkeypatch, *names):
+    """As where these may be tried, and no call is too short."""
+    monkeypatch.setattr(auto, "settings_for", lambda _: names)
+    monkeypatch.setattr(auto, "min_ns_of", lambda _: 0.0)
+
+
 @pytest.fixture
 def wide(verdicts, monkeypatch):
-    """As on a processor that has them, where no call is too short."""
-    monkeypatch.setattr(auto, "may_be_wider", lambda _: True)
-    monkeypatch.setattr(auto, "min_ns_of", lambda _: 0.0)
+    """Wider vectors alone."""
+    use(monkeypatch, "_wider")
     return verdicts
 
 
 def with_features(monkeypatch, features):
     machine = replace(this_machine(), features=features)
-    monkeypatch.setattr(vectors, "this_machine", lambda: machine)
+    monkeypatch.setattr(settings, "this_machine", lambda: machine)
 
 
 def test_a_function_without_other_forms_is_tried(wide):
@@ -87,7 +93,7 @@ def test_what_is_slower_is_left_and_remembered(wide):
 @pytest.mark.parametrize(
     ("results", "options", "is_form"),
     [
-        ([FASTER, replace(FASTER, speedup=3.0)], TEXT, True),
+        ([FASTER, FASTEST], TEXT, True),
         ([FASTER, SLOWER], "", True),
         ([FASTER, replace(FASTER, speedup=1.9)], "", True),
         ([SLOWER, FASTER], TEXT, False),
@@ -110,7 +116,7 @@ def test_the_fastest_form_is_tried_with_them(wide, results, options, is_form):
 
 def test_loops_as_one_kernel_may_have_them(wide):
     # The loop, the wheel's code twice, and the first of these with wider vectors.
-    wide += [FASTER, SLOWER, SLOWER, replace(FASTER, speedup=3.0)]
+    wide += [FASTER, SLOWER, SLOWER, FASTEST]
     fast = hloenv.jit(LOOP)
     for _ in range(2):
         assert_same(fast(MATRIX, NOISES), jax.jit(LOOP)(MATRIX, NOISES))
@@ -148,9 +154,9 @@ def test_later_signatures_have_none(wide):
 
 
 def test_the_users_own_option_is_left(wide):
-    fast = hloenv.jit(soft, compiler_options={vectors.OPTION: 128})
+    fast = hloenv.jit(soft, compiler_options={settings.WIDTH: 128})
     assert_same(fast(X), soft(X))
-    assert f"{vectors.OPTION} is given" in fast.explain()
+    assert f"{settings.WIDTH} is given" in fast.explain()
 
 
 def test_donated_arguments_stay_allowed(wide):
@@ -168,26 +174,63 @@ def test_without_comparisons_there_are_none(wide):
 
 
 @pytest.mark.parametrize(
-    ("features", "flags", "expected"),
+    ("results", "options"),
     [
-        ("avx2 avx512f", "", True),
-        ("avx2 avx512f", "--xla_cpu_multi_thread_eigen=false", True),
-        ("avx2 avx512f", f"--{vectors.OPTION}=256", False),
-        ("avx2", "", False),
-        ("asimd sve", "", False),
-        ("", "", False),
+        ([FASTER, FASTEST], f"{TEXT}, {LEVEL}"),
+        ([FASTER, SLOWER], TEXT),
+        ([SLOWER, FASTER], LEVEL),
+        ([SLOWER, SLOWER], ""),
     ],
 )
-def test_which_processors_have_them(monkeypatch, features, flags, expected):
+def test_each_is_tried_with_those_that_have_gained(
+    verdicts, monkeypatch, results, options
+):
+    use(monkeypatch, *settings.SETTINGS)
+    verdicts += results
+    expected = jax.jit(soft)(X)
+    # The second as another process would.
+    for _ in range(2):
+        fast = hloenv.jit(soft)
+        assert_same((fast(X), fast(X)), 2 * (expected,))
+        assert not verdicts
+        assert [each.options for each in fast.decided] == [options] * bool(options)
+
+
+@pytest.mark.parametrize(
+    ("features", "flags", "expected"),
+    [
+        ("avx2 avx512f", "", ["_wider", "_level1"]),
+        ("avx2 avx512f", "--xla_cpu_multi_thread_eigen=false", ["_wider", "_level1"]),
+        ("avx2 avx512f", f"--{settings.WIDTH}=256", ["_level1"]),
+        ("avx2 avx512f", f"--{settings.LEVEL}=2", ["_wider"]),
+        ("avx2", "", ["_level1"]),
+        ("asimd sve", "", ["_level1"]),
+        ("", "", ["_level1"]),
+    ],
+)
+def test_what_may_be_tried(monkeypatch, features, flags, expected):
     monkeypatch.setenv("XLA_FLAGS", flags)
     with_features(monkeypatch, features)
-    assert vectors.may_be_wider(from_jax(soft, X)) is expected
+    assert list(settings.settings_for(from_jax(soft, X))) == expected
 
 
 def test_large_modules_are_not_compiled_once_more(monkeypatch):
-    with_features(monkeypatch, "avx512f")
-    monkeypatch.setattr(vectors, "_MAX_INSTRUCTIONS", 3)
-    assert not vectors.may_be_wider(from_jax(soft, X))
+    monkeypatch.setattr(settings, "_MAX_INSTRUCTIONS", 3)
+    assert not list(settings.settings_for(from_jax(soft, X)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", ("", ())),
+        ("plain_wider", ("plain", ("_wider",))),
+        ("forms_library_wider_level1", ("forms_library", ("_wider", "_level1"))),
+        ("forms of a/b c/d_level1", ("forms of a/b c/d", ("_level1",))),
+        ("kernels", ("kernels", ())),
+    ],
+)
+def test_names_say_which_there_are(name, expected):
+    assert settings.split_name(name) == expected
 
 
 def test_what_a_library_computes_gains_nothing(monkeypatch):
@@ -195,7 +238,7 @@ def test_what_a_library_computes_gains_nothing(monkeypatch):
         return jnp.tanh(x @ y)
 
     small, large = (
-        vectors.min_ns_of(from_jax(product, *2 * [jnp.ones((size, size))]))
+        settings.min_ns_of(from_jax(product, *2 * [jnp.ones((size, size))]))
         for size in (16, 1024)
     )
     # At 250 operations in a nanosecond and core, in 0.7 of a call.
@@ -206,19 +249,19 @@ def test_what_a_library_computes_gains_nothing(monkeypatch):
     def fail(_):
         raise InvalidModuleError("it has no cost")
 
-    monkeypatch.setattr(vectors.HloGraph, "from_module", fail)
-    assert vectors.min_ns_of(from_jax(product, X, X)) == 50_000
+    monkeypatch.setattr(settings.HloGraph, "from_module", fail)
+    assert settings.min_ns_of(from_jax(product, X, X)) == 50_000
 
 
 def test_a_short_call_is_not_tried(verdicts, monkeypatch):
-    monkeypatch.setattr(auto, "may_be_wider", lambda _: True)
+    monkeypatch.setattr(auto, "settings_for", lambda _: settings.SETTINGS)
     fast = hloenv.jit(jnp.tanh)
     assert_same(fast(X[:2]), jnp.tanh(X[:2]))
     assert not any(each.options for each in fast.considered)
 
 
-def test_measured_where_nothing_is_replaced():
-    """Whatever the comparison says, outputs are those of the function."""
+def test_whatever_is_measured_outputs_are_those_of_the_function(monkeypatch):
+    use(monkeypatch, *settings.SETTINGS)
     fast = hloenv.jit(soft, budget=0.05)
     for _ in range(3):
         assert_same(fast(X), jax.jit(soft)(X))
