@@ -108,9 +108,9 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         f"{count_of(arguments.cores, 'core')}; failures and unequal outputs count as 1",
         "",
         "Speed-up over plain `jax.jit`, timed in turns. *clearly*: the 95 % interval "
-        "is above 1.02, or below 0.98. `hloenv.jit` tries the first on processors that "
-        "have AVX-512, and uses it for a program that is clearly faster with it; "
-        "`hloenv.tune` tries all of them.",
+        "is above 1.02, or below 0.98. `hloenv.jit` tries the first two, the first "
+        "on processors that have AVX-512, and uses what is clearly faster for the "
+        "program at hand; `hloenv.tune` tries all of them.",
         "",
         *table(
             (*columns, *counts),
