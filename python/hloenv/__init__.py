@@ -42,6 +42,7 @@ _LAZY = {
     "DecisionPoint": "rewrite",
     "Game": "rewrite",
     "jit": "jax",
+    "keep_memory": "runtime",
     "load": "jax",
     "register_pass": "rules",
     "rule": "rules",

@@ -14,7 +14,7 @@ import hloenv
 from hloenv.cli import main
 from hloenv.cli import profile as command
 from hloenv.cli.arguments import engine_of
-from hloenv.cost.profile import Kernel, profile
+from hloenv.cost.profile import Kernel, ModuleProfile, profile
 from hloenv.cost.roofline import Rates
 from hloenv.hlo.pipeline import finish
 from support.modules import ONLY_ONCE
@@ -155,3 +155,20 @@ def test_a_picture(folder, capsys):
 def test_a_function_is_profiled_as_jax_runs_it(folder, given, module, expected):
     args = argparse.Namespace(engine=given, module=module)
     assert engine_of(args) == expected
+
+
+@pytest.mark.parametrize("fresh", [None, 0, 49 << 20])
+def test_what_a_run_gets_anew_is_said(capsys, fresh):
+    kernel = Kernel("k", "fusion", "LLVM kernel", 1.0, 1e-3, 1.0, 1e6, 1e6, "")
+    found = ModuleProfile("m", 1, 1e-3, [kernel], fresh)
+    command._print(found, Rates(), 20)
+    text = capsys.readouterr().out
+    assert ("a call gets 49 MiB from the system anew" in text) is bool(fresh)
+
+
+@pytest.mark.jax
+def test_a_run_by_jaxlib_says_what_it_gets_anew():
+    module = hloenv.HloModule.from_text(MODEL)
+    found = profile(module, engine="jaxlib")
+    assert 0 <= found.fresh_bytes < 1 << 20
+    assert found.to_json()["fresh_bytes"] == found.fresh_bytes

@@ -265,3 +265,28 @@ def test_whatever_is_measured_outputs_are_those_of_the_function(monkeypatch):
     fast = hloenv.jit(soft, budget=0.05)
     for _ in range(3):
         assert_same(fast(X), jax.jit(soft)(X))
+
+
+def test_what_a_call_gets_anew_is_said(wide):
+    wide += [replace(FASTER, fresh_bytes=49 << 20)]
+    fast = hloenv.jit(soft, remember=False)
+    fast(X)
+    assert "a call gets 49 MiB from the system anew: hloenv.keep_memory()" in (
+        fast.explain()
+    )
+
+
+def test_comparisons_measure_what_a_call_gets_anew(run_child):
+    """In a process that keeps nothing."""
+    found = run_child(
+        """
+import jax.numpy as jnp
+from hloenv.jax.compare import compare
+for size in (1 << 10, 49 << 18):
+    x = jnp.ones(size)
+    print(compare(lambda: x * 2, lambda: x * 2, seconds=0.5).fresh_bytes >> 20)
+"""
+    )
+    little, much = map(int, found.stdout.split())
+    assert little == 0
+    assert 45 <= much <= 53

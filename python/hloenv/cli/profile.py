@@ -15,6 +15,7 @@ from ..cost.profile import Kernel, ModuleProfile, profile
 from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..measurement.store import Store
+from ..runtime.memory import fresh_text
 from . import output
 from .arguments import (
     add_engine,
@@ -150,6 +151,8 @@ def _print(found: ModuleProfile, rates: Rates, top: int) -> None:
     if rest:
         share = math.fsum(each.share for each in rest)
         output.print_line(f"\n{len(rest)} more kernels: {share:.1%} (see --top)")
+    if fresh := fresh_text(found.fresh_bytes or 0):
+        output.print_line(f"\n{fresh}; what writes them first waits for that")
     sources = [(each.name, each.source) for each in found.kernels[:top] if each.source]
     if sources:
         output.print_line()

@@ -20,6 +20,7 @@ from ..process.cpu_affinity import CoreLease, as_if_on
 from ..rewrite.sandbox import Sandbox
 from ..runtime.executable import Engine, compile
 from ..runtime.jaxlib import JaxlibExecutable
+from ..runtime.memory import fresh_bytes
 from .base import decided_module
 from .kernel_cache import KernelCache
 from .roofline import Rates
@@ -99,12 +100,15 @@ class ModuleProfile:
         threads: cores that it ran on.
         seconds: of one run, measured as a whole.
         kernels: those with the largest share first.
+        fresh_bytes: memory that a run gets from the system anew, for which the kernels
+            wait that write it first; None if unknown.
     """
 
     module: str
     threads: int
     seconds: float
     kernels: Sequence[Kernel]
+    fresh_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The attributes, JSON-able."""
@@ -139,8 +143,9 @@ def profile(
     whole = measure(
         module, threads=threads, seconds=_SECONDS, store=store, engine=engine
     ).check()
+    fresh: int | None = None
     if engine == "jaxlib":
-        rows, decided = _timed_in_runs(module, threads)
+        rows, decided, fresh = _timed_in_runs(module, threads)
     else:
         rows, decided = _timed_alone(module, threads, store)
     work = _work_of(decided)
@@ -166,7 +171,8 @@ def profile(
                 others * row["runs"],
             )
         )
-    return ModuleProfile(module.name, threads, whole.median_ns * 1e-9, kernels)
+    seconds = whole.median_ns * 1e-9
+    return ModuleProfile(module.name, threads, seconds, kernels, fresh)
 
 
 _Rows = list[dict[str, Any]]
@@ -187,29 +193,32 @@ def _timed_alone(
     return rows, decided_module(module, threads=threads)
 
 
-def _timed_in_runs(module: HloModule, threads: int) -> tuple[_Rows, HloModule]:
-    """The kernels of jaxlib, and the module that they are of."""
+def _timed_in_runs(module: HloModule, threads: int) -> tuple[_Rows, HloModule, int]:
+    """As `run_by_jaxlib`, in a child process."""
     lease = CoreLease(threads)
     function = f"{__name__}:{run_by_jaxlib.__name__}"
     try:
         with Sandbox(cores=lease.cores) as child:
-            rows, decided = child.call(function, module)
+            found: tuple[_Rows, HloModule, int] = child.call(function, module)
     finally:
         lease.release()
-    return rows, decided
+    return found
 
 
-def run_by_jaxlib(module: HloModule) -> tuple[_Rows, HloModule]:
+def run_by_jaxlib(module: HloModule) -> tuple[_Rows, HloModule, int]:
     """Times the thunks of runs by jaxlib, in this process.
 
     Returns:
         For each thunk its "name", "opcode", "emitter", "runs" in one run of the module,
-        and "seconds" of each, the most expensive first; and the module after jaxlib's
-        passes.
+        and "seconds" of each, the most expensive first; the module after jaxlib's
+        passes; and the bytes that a run gets from the system anew.
     """
     executable = compile(module, engine="jaxlib", isolate=False)
     assert isinstance(executable, JaxlibExecutable)
+    executable.run(1)
+    before = fresh_bytes()
     once_s = float(np.median(executable.run(_MIN_RUNS))) * 1e-9
+    fresh = (fresh_bytes() - before) // _MIN_RUNS
     rounds = int(np.clip(_SECONDS / max(once_s, 1e-9), _MIN_RUNS, _MAX_RUNS))
     times = executable.time_steps(rounds)
     graph = HloGraph.from_module(executable.module)
@@ -231,7 +240,7 @@ def run_by_jaxlib(module: HloModule) -> tuple[_Rows, HloModule]:
         for name, runs, seconds in zip(times.names, times.runs, per_run, strict=True)
     ]
     rows.sort(key=lambda row: -row["runs"] * row["seconds"])
-    return rows, executable.module
+    return rows, executable.module, fresh
 
 
 def _emitter_of(name: str, opcode: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from ..measurement.statistics import speedup_interval, speedup_of
 from ..runtime.jaxlib.executable import PAUSE_S
 from ..runtime.jaxlib.package import require_jax
+from ..runtime.memory import fresh_bytes
 from .outputs import are_all_nan, difference
 from .wrapping import copy_arrays
 
@@ -111,12 +112,15 @@ class Comparison:
         interval: its 95 % interval; None if not timed, or by too few runs.
         reason: why the other is not clearly faster; empty if it is.
         is_equal: whether their results are equal.
+        fresh_bytes: memory that a call of the other gets from the system anew; 0 if
+            unknown.
     """
 
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     reason: str = ""
     is_equal: bool = True
+    fresh_bytes: int = 0
 
 
 class Running:
@@ -288,7 +292,19 @@ def compare(
     speedup = speedup_of(*durations)
     low, high = speedup_interval(*durations)
     reason = "" if low > _MIN_GAIN else "it is not clearly faster than plain jax.jit"
-    return Comparison(speedup, (low, high), reason)
+    return Comparison(speedup, (low, high), reason, fresh_bytes=_fresh(jax, other))
+
+
+def _fresh(jax: Any, call: Call) -> int:
+    """Memory that one of two calls gets from the system anew, the less."""
+    found = []
+    for _ in range(2):
+        if isinstance(call, Consuming):
+            call.prepare(1)
+        before = fresh_bytes()
+        jax.block_until_ready(call())
+        found.append(fresh_bytes() - before)
+    return min(found)
 
 
 def _first(jax: Any, call: Call) -> tuple[int, Any]:

@@ -60,6 +60,7 @@ class Decided:
             library, in words; "" for none.
         options: of jaxlib's compiler, besides, as NAME=VALUE; "" for none.
         engine: the XLA that generates the code.
+        fresh_bytes: memory that a call gets from the system anew; 0 if unknown.
     """
 
     module: HloModule
@@ -78,6 +79,7 @@ class Decided:
     left_out: str = ""
     options: str = ""
     engine: Engine = "jaxlib"
+    fresh_bytes: int = 0
 
     @property
     def num_accepted(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..runtime.memory import fresh_text
 from .decide import Decided
 
 _WHERE = {
@@ -48,6 +49,8 @@ def _of(name: str, decided: Decided) -> Iterator[str]:
         yield f"  {decided.left_out} by XLA's own code, not by YNNPACK"
     if decided.options:
         yield f"  compiled with {decided.options}"
+    if fresh := fresh_text(decided.fresh_bytes):
+        yield f"  {fresh}"
     if decided.engine == "wheel":
         yield "  by TensorFlow's XLA, whose code jax calls"
     for part in (decided, decided.then):

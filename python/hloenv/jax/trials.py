@@ -89,7 +89,10 @@ class Trial:
             )
         self.is_fault = not result.is_equal and is_known
         self.decided = replace(
-            self.decided, speedup=result.speedup, interval=result.interval
+            self.decided,
+            speedup=result.speedup,
+            interval=result.interval,
+            fresh_bytes=result.fresh_bytes,
         )
 
     def recalled(self, verdict: Verdict) -> None:

@@ -7,6 +7,7 @@ from .compare import OutputComparison, compare_outputs
 from .executable import Executable, compile
 from .ffi import register_target
 from .interpreter import interpret
+from .memory import keep_memory
 from .random_inputs import random_inputs
 from .upcast import upcast_to_float64
 
@@ -16,6 +17,7 @@ __all__ = [
     "compare_outputs",
     "compile",
     "interpret",
+    "keep_memory",
     "random_inputs",
     "register_target",
     "upcast_to_float64",

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the memory that a call frees stays in the process, for the next call.
+
+The C library returns large blocks to the system as soon as they are freed: those of
+over 32 MiB always, and of over 64 MiB in each thread but the first. XLA's CPU backend
+allocates the results and the temporary buffers of each call anew, so that the system
+maps and clears each of their pages in each call, which takes as long as computing
+several values for each: jax.jit's `x + 1` of 50 MB takes 20 ms, and 2 ms in memory that
+the process has kept (docs/guide/jax.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import resource
+from pathlib import Path
+
+from ..errors import ArgumentError
+
+# Parameters of glibc's mallopt.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
+_LARGEST = 2**31 - 1
+# The C library's default; smaller blocks are kept already.
+_LEAST = 128 << 10
+# Of the memory that the process may use: of one block, and of what is free at the end.
+_BLOCK_SHARE, _FREE_SHARE = 8, 4
+# Worth a line, as the system takes some 0.4 ms to clear it.
+_MUCH_BYTES = 1 << 20
+# Files with the limit of a control group, of both versions.
+_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
+def keep_memory(max_bytes: int | None = None) -> bool:
+    """Keeps memory that is freed in the process, for as long as it runs.
+
+    Call it once, before the first computation: threads that have allocated memory
+    before keep their own way for blocks of over 64 MiB. It holds for the whole process,
+    jax.jit and numpy as well, and cannot be undone. A process keeps about the most
+    memory that it has used; where blocks of many sizes take turns, it may be more.
+
+        hloenv.keep_memory()
+        step = jax.jit(step)
+
+    Args:
+        max_bytes: the largest block that is kept, from 128 KiB to 2 GiB - 1; an eighth
+            of the memory that the process may use by default, at most 2 GiB - 1.
+
+    Returns:
+        Whether the C library does so: False if it is not glibc.
+
+    Raises:
+        ArgumentError: `max_bytes` is out of range.
+    """
+    if max_bytes is not None and not _LEAST <= max_bytes <= _LARGEST:
+        raise ArgumentError(
+            f"max_bytes must be from {_LEAST} to {_LARGEST}, got {max_bytes}"
+        )
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    memory = _memory_bytes()
+    block = max_bytes or max(_LEAST, min(_LARGEST, memory // _BLOCK_SHARE))
+    free = max(block, min(_LARGEST, memory // _FREE_SHARE))
+    mallopt = ctypes.CDLL(None).mallopt
+    # glibc before 2.35 takes no threshold above 32 MiB, but none at all.
+    is_kept = mallopt(_MMAP_THRESHOLD, block) or mallopt(_MMAP_MAX, 0)
+    # Other threads have blocks of 64 MiB at most of their own.
+    return all((is_kept, mallopt(_TRIM_THRESHOLD, free), mallopt(_ARENA_MAX, 1)))
+
+
+def fresh_bytes() -> int:
+    """Memory that the system has cleared for this process so far.
+
+    The difference of two of these is what was allocated anew between them.
+    """
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return faults * resource.getpagesize()
+
+
+def fresh_text(num_bytes: int) -> str:
+    """Says what a call gets from the system anew, and what to do; empty if little."""
+    if num_bytes < _MUCH_BYTES:
+        return ""
+    return (
+        f"a call gets {num_bytes / 2**20:.0f} MiB from the system anew: "
+        "hloenv.keep_memory() before the first computation keeps them"
+    )
+
+
+def _memory_bytes() -> int:
+    """Memory that this process may use."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        found.append(limit)
+    for path in _LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+            found.append(int(Path(path).read_text()))
+    return min(found)
