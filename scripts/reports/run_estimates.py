@@ -41,7 +41,10 @@ from reporting import (
     write_page,
 )
 
-_FORMS = "convolution-forms", "dot-forms", "reduce-forms", "sort-forms"
+_FORMS = (
+    *("convolution-forms", "dot-forms", "reduce-forms", "sort-forms"),
+    "math-forms",
+)
 # Of measured times: copies of the code, and rounds of each.
 _COPIES, _ROUNDS = 6, 3
 # Slower than the fastest by this, a version is not timed: ranks of programs that are

@@ -531,3 +531,53 @@ ENTRY main {{
 }}
 """
     assert form_of(text, "sort-forms") == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "rule", "least"),
+    [
+        ("sine(x)", "periodic", 8000),
+        ("cosine(x)", "periodic", 8000),
+        ("tan(x)", "periodic", 8000),
+        ("atan2(x, x)", "angle", 2000),
+        ("remainder(x, x)", "remainder", 2000),
+    ],
+)
+def test_functions_of_many_numbers(operation, rule, least):
+    for count, expected in ((least, rule), (least - 1, None)):
+        text = f"""HloModule m
+            ENTRY main {{
+              x = f32[{count}] parameter(0)
+              ROOT y = f32[{count}] {operation}
+            }}"""
+        assert form_of(text, "math-forms") == expected
+
+
+def test_a_sine_that_is_read_many_times_stays_one_operation():
+    """Its form would be computed for each element of the product."""
+    text = """HloModule m
+        ENTRY main {
+          x = f32[9000] parameter(0)
+          s = f32[9000] sine(x)
+          b = f32[9000,50] broadcast(s), dimensions={0}
+          y = f32[9000,50] parameter(1)
+          ROOT z = f32[9000,50] multiply(b, y)
+        }"""
+    assert form_of(text, "math-forms") is None
+
+
+@pytest.mark.parametrize(("count", "taken"), [(64, 64), (65, 0)])
+def test_a_module_of_many_functions_stays(count, taken):
+    lines = [f"x{i} = f32[8000] sine(x{i - 1})" for i in range(1, count + 1)]
+    text = "\n".join(
+        [
+            "HloModule m\nENTRY main {\nx0 = f32[8000] parameter(0)",
+            *lines,
+            f"ROOT r = f32[8000] negate(x{count})\n}}",
+        ]
+    )
+    alternatives = hloenv.HloEnv(hloenv.HloModule.from_text(text)).get_alternatives(
+        "math-forms"
+    )
+    decisions = get_policy("known-forms")(alternatives)
+    assert (decisions > 0).sum() == taken

@@ -219,6 +219,7 @@ std::vector<PassInfo> SimplifierPasses() {
        "Writes maps of a single operation as that operation.",
        {},
        &Make<xla::MapInliner>},
+      MathFormsPass(),
       MergeDotsPass(),
       ReassociatePass(),
       ReduceFormsPass(),

@@ -140,8 +140,12 @@ HloInstruction* Elementwise::Binary(HloOpcode opcode, HloInstruction* x,
                                           opcode, x, y));
 }
 
+HloInstruction* Elementwise::Unary(HloOpcode opcode, HloInstruction* x) {
+  return Add(HloInstruction::CreateUnary(x->shape(), opcode, x));
+}
+
 HloInstruction* Elementwise::Not(HloInstruction* x) {
-  return Add(HloInstruction::CreateUnary(x->shape(), HloOpcode::kNot, x));
+  return Unary(HloOpcode::kNot, x);
 }
 
 HloInstruction* Elementwise::Select(xla::ComparisonDirection direction,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -45,6 +46,12 @@ class Elementwise {
     return Add(xla::HloInstruction::CreateBroadcast(
         ShapeOf(scalar->shape().element_type()), scalar, {}));
   }
+  // A double, as one instruction for all uses.
+  xla::HloInstruction* Number(double number) {
+    const auto [found, is_new] = numbers_.try_emplace(number, nullptr);
+    if (is_new) found->second = Constant(number);
+    return found->second;
+  }
   xla::HloInstruction* Iota(xla::PrimitiveType type, int64_t dimension) {
     return Add(xla::HloInstruction::CreateIota(ShapeOf(type), dimension));
   }
@@ -53,6 +60,7 @@ class Elementwise {
   xla::HloInstruction* Bits(xla::HloInstruction* x, xla::PrimitiveType type);
   xla::HloInstruction* Binary(xla::HloOpcode opcode, xla::HloInstruction* x,
                               xla::HloInstruction* y);
+  xla::HloInstruction* Unary(xla::HloOpcode opcode, xla::HloInstruction* x);
   xla::HloInstruction* Not(xla::HloInstruction* x);
   xla::HloInstruction* Select(xla::ComparisonDirection direction,
                               xla::HloInstruction* x, xla::HloInstruction* y,
@@ -62,6 +70,7 @@ class Elementwise {
  private:
   xla::HloComputation* computation_;
   xla::Shape shape_;
+  std::map<double, xla::HloInstruction*> numbers_;
 };
 
 // Whether numbers have keys of 32 bits.

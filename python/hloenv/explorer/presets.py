@@ -14,9 +14,12 @@ PRESETS: tuple[Preset, ...] = (
     },
     {
         "name": "forms",
-        "summary": "other forms of convolutions, small dots, reductions and sorts",
+        "summary": "other forms of convolutions, small dots, reductions, sorts, sines",
         "until": "",
-        "passes": ["convolution-forms", "dot-forms", "reduce-forms", "sort-forms"],
+        "passes": [
+            *("convolution-forms", "dot-forms", "reduce-forms", "sort-forms"),
+            "math-forms",
+        ],
     },
     {
         "name": "all simplifications",

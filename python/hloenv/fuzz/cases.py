@@ -43,6 +43,7 @@ _BUSY = (
     *("change-op-data-type", "reduce-decomposer", "merge-dots", "simplify-conditional"),
     *("tree_reduction_rewriter", "conditional-to-select", "comparison-expander"),
     *("convolution-forms", "dot-forms", "dot-lowering", "reduce-forms", "sort-forms"),
+    "math-forms",
     *("single-kernel", "thunk-order"),
 )
 MAX_STEPS = 4

@@ -70,6 +70,7 @@ ROUNDING = frozenset(
         "general-layout",
         "general-simplify",
         "logistic-expander",
+        "math-forms",
         "merge-dots",
         "operand_upcaster",
         "post_scatter_expansion_simplification",

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
     from ..rewrite.alternatives import Alternatives
 
-FORM_PASSES = ("convolution-forms", "dot-forms", "reduce-forms", "sort-forms")
+FORM_PASSES = (
+    *("convolution-forms", "dot-forms", "reduce-forms", "sort-forms"),
+    "math-forms",
+)
 
 _SPATIAL = range(3)
 _WINDOW = range(6)
@@ -92,7 +95,7 @@ _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
 # Elements from which sums that several kernels would contain are kept out of them.
 _LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
-_FUSED_RULES = frozenset(("chain", "unrolled", "window"))
+_FUSED_RULES = frozenset(("chain", "unrolled", "window", "periodic", "angle"))
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
 # a computation one after the other where no value has more than 512 bytes, and starts
 # threads where one has, which takes longer than such a computation.
@@ -106,6 +109,10 @@ _WRITTEN = frozenset(
 )
 # Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 32
+# Elements from which arithmetic was faster than calls of the C library, by rule: XLA
+# runs more of it in another thread, which takes 9 us. And operations above which none
+# is written so: each becomes some 80, and the module compiles longer.
+_CALLED, _MOST_CALLED = {"periodic": 8000, "angle": 2000, "remainder": 2000}, 64
 
 
 @dataclass(frozen=True)
@@ -201,7 +208,7 @@ class _Convolution:
 
 
 class KnownForms:
-    """Takes known faster forms of convolutions, dots, reductions and sorts.
+    """Takes known faster forms of convolutions, dots, reductions, sorts and functions.
 
     Depthwise convolutions become multiplications and additions, and their gradients
     with respect to the kernel loops over rows of these; grouped convolutions become
@@ -213,8 +220,9 @@ class KnownForms:
     time;
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
     the index of the largest element becomes one reduction of integers; cumulative sums
-    become loops; sorts become sorts of integers. Other alternatives stay undecided, so
-    that XLA's form is kept.
+    become loops; sorts become sorts of integers; sine, cosine, tangent, atan2 and
+    remainders become arithmetic, of which LLVM makes vectors. Other alternatives stay
+    undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
     times, and for sums over the elements of a window whether several kernels would
@@ -244,6 +252,7 @@ class KnownForms:
         block = graph.attribute_block(_ATTRIBUTES, absent=_ABSENT)
         first_site = graph.site_choice_offsets[graph.site_offsets[:-1]]
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
+        called = []
         for index, rules in choices.items():
             node = int(graph.site_choice_nodes[first_site[index]])
             attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
@@ -262,7 +271,10 @@ class KnownForms:
                         )
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
+                        called += [index] if rule in _CALLED else []
                     break
+        if len(called) > _MOST_CALLED:
+            decisions[called] = -1
         return decisions
 
 
@@ -298,6 +310,9 @@ class _LargeValues:
 def _forms(
     graph: HloGraph, node: int, attributes: dict[str, int], offered: Container[str]
 ) -> tuple[str, ...]:
+    for rule, elements in _CALLED.items():
+        if rule in offered:
+            return (rule,) if int(graph.element_count[node]) >= elements else ()
     if "packed" in offered:
         return ("packed",) if int(graph.element_count[node]) >= _SORTED else ()
     if attributes["dot_batch_size"] != _ABSENT:
@@ -435,7 +450,7 @@ def _convolution(
 
 register_policy(
     "known-forms",
-    "take the forms of convolutions, dots, reductions and sorts that are known to be "
-    "faster",
+    "take the forms of convolutions, dots, reductions, sorts and functions that are "
+    "known to be faster",
     lambda _: KnownForms(),
 )

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes arithmetic for functions that XLA's CPU backend computes by a call
+// of the C library for each element: sine, cosine and tangent, the angle of a
+// point (atan2, of which jax makes the inverse functions), and the remainder of
+// a division. All in double precision, where it is exact or has bits to spare,
+// so that LLVM uses vectors. For example
+//
+//   s = f32[1000] sine(x)
+//
+// becomes, with numbers c[i] of 28 bits whose sum is 2 / pi,
+//
+//   p[i] = double(x) * c[i], less the nearest multiple of 4; each is exact
+//   n = round(p[0] + ... + p[6])
+//   r = (p[0] + ... + p[6] - n) * pi / 2
+//   s = float(n is odd ? cos(r) : sin(r), negated if n mod 4 is 2 or 3)
+//
+// with polynomials for sin(r) and cos(r).
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/number_keys.h"
+#include "passes/proposals/rules.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/literal_util.h"
+#include "xla/primitive_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::ComparisonDirection;
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+// Of 2 / pi: 28 bits each, from the first on. The last covers the largest
+// number of 32 bits, 2^128, with 60 bits more.
+constexpr double kTwoOverPi[] = {
+    0x1.45f306cp-1,   0x1.c9c882ap-29,  0x1.4fe13a8p-59, 0x1.f47d4d0p-86,
+    0x1.bb81b6cp-113, 0x1.4acc9e0p-143, 0x1.0e4107cp-170};
+constexpr double kPi = 3.14159265358979323846;
+// Of sin(r) / r and cos(r) in r^2: Taylor's, with an error of 2e-9 up to pi/4.
+constexpr double kSine[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040,
+                            1.0 / 362880};
+constexpr double kCosine[] = {1.0,        -1.0 / 2,    1.0 / 24,
+                              -1.0 / 720, 1.0 / 40320, -1.0 / 3628800};
+// Of atan(v) / v in v^2: Chebyshev's, with an error of 3e-11 up to tan(pi/8).
+constexpr double kArcTangent[] = {
+    0.9999999999791235,   -0.33333332127608084, 0.19999885877408158,
+    -0.1428163866204129,  0.11041046684565024,  -0.08459066511268877,
+    0.047129068012516304,
+};
+constexpr double kTangentOfEighth = 0.41421356237309503;
+// Below, sine and tangent differ from their argument by less than a rounding.
+constexpr float kSmall = 0x1p-12f;
+// Quotients below have so few bits that a double tells them from the next
+// integer, and that their product with the divisor is exact.
+constexpr double kMaxQuotient = 0x1p28;
+
+HloInstruction* Polynomial(absl::Span<const double> coefficients,
+                           HloInstruction* z, Elementwise& build) {
+  HloInstruction* sum = build.Number(coefficients.back());
+  for (size_t i = coefficients.size() - 1; i-- > 0;) {
+    sum = build.Binary(HloOpcode::kAdd, build.Number(coefficients[i]),
+                       build.Binary(HloOpcode::kMultiply, sum, z));
+  }
+  return sum;
+}
+
+// An angle as a multiple n of pi / 2 and a rest of pi / 4 at most.
+struct Reduced {
+  HloInstruction* quadrant;  // n, or an integer that differs by one of 4
+  HloInstruction* rest;
+};
+
+Reduced ReducedAngle(HloInstruction* x, Elementwise& build) {
+  HloInstruction* wide = build.Convert(x, xla::F64);
+  HloInstruction* four = build.Number(4.0);
+  std::vector<HloInstruction*> parts;
+  for (const double each : kTwoOverPi) {
+    HloInstruction* product =
+        build.Binary(HloOpcode::kMultiply, wide, build.Number(each));
+    HloInstruction* turns = build.Unary(
+        HloOpcode::kRoundNearestEven,
+        build.Binary(HloOpcode::kMultiply, product, build.Number(0.25)));
+    parts.push_back(
+        build.Binary(HloOpcode::kSubtract, product,
+                     build.Binary(HloOpcode::kMultiply, turns, four)));
+  }
+  HloInstruction* small = parts.back();
+  for (size_t i = parts.size() - 1; i-- > 1;) {
+    small = build.Binary(HloOpcode::kAdd, parts[i], small);
+  }
+  HloInstruction* quadrant =
+      build.Unary(HloOpcode::kRoundNearestEven,
+                  build.Binary(HloOpcode::kAdd, parts[0], small));
+  // The large part first: that difference is exact.
+  HloInstruction* rest = build.Binary(
+      HloOpcode::kAdd, build.Binary(HloOpcode::kSubtract, parts[0], quadrant),
+      small);
+  return {quadrant,
+          build.Binary(HloOpcode::kMultiply, rest, build.Number(kPi / 2))};
+}
+
+HloInstruction* HalfOf(HloInstruction* integer, Elementwise& build) {
+  return build.Binary(HloOpcode::kMultiply, integer, build.Number(0.5));
+}
+
+HloInstruction* BuildPeriodic(HloOpcode function, HloInstruction* x,
+                              Elementwise& build) {
+  auto [quadrant, rest] = ReducedAngle(x, build);
+  if (function == HloOpcode::kCos) {
+    quadrant = build.Binary(HloOpcode::kAdd, quadrant, build.Number(1.0));
+  }
+  HloInstruction* square = build.Binary(HloOpcode::kMultiply, rest, rest);
+  HloInstruction* sine = build.Binary(HloOpcode::kMultiply, rest,
+                                      Polynomial(kSine, square, build));
+  HloInstruction* cosine = Polynomial(kCosine, square, build);
+  HloInstruction* half = HalfOf(quadrant, build);
+  HloInstruction* pairs = build.Unary(HloOpcode::kFloor, half);
+  const auto if_even = [&](HloInstruction* even, HloInstruction* odd) {
+    return build.Select(ComparisonDirection::kEq, half, pairs, even, odd);
+  };
+  const auto negated = [&](HloInstruction* number) {
+    return build.Unary(HloOpcode::kNegate, number);
+  };
+  HloInstruction* value;
+  if (function == HloOpcode::kTan) {
+    value = build.Binary(HloOpcode::kDivide, if_even(sine, negated(cosine)),
+                         if_even(cosine, sine));
+  } else {
+    value = if_even(sine, cosine);
+    HloInstruction* half_pairs = HalfOf(pairs, build);
+    value = build.Select(ComparisonDirection::kEq, half_pairs,
+                         build.Unary(HloOpcode::kFloor, half_pairs), value,
+                         negated(value));
+  }
+  const xla::PrimitiveType type = x->shape().element_type();
+  value = build.Convert(value, type);
+  if (function == HloOpcode::kCos) return value;
+  // Also keeps the sign of a zero, and numbers below the smallest normal one.
+  HloInstruction* small = build.Convert(build.Constant(kSmall), type);
+  return build.Select(ComparisonDirection::kLt, build.Unary(HloOpcode::kAbs, x),
+                      small, x, value);
+}
+
+// The angle of the point (x, y).
+HloInstruction* BuildAngle(HloInstruction* y, HloInstruction* x,
+                           Elementwise& build) {
+  const xla::PrimitiveType type = x->shape().element_type();
+  const auto magnitude = [&](HloInstruction* number) {
+    return build.Unary(HloOpcode::kAbs, build.Convert(number, xla::F64));
+  };
+  HloInstruction* height = magnitude(y);
+  HloInstruction* width = magnitude(x);
+  HloInstruction* larger = build.Binary(HloOpcode::kMaximum, height, width);
+  HloInstruction* smaller = build.Binary(HloOpcode::kMinimum, height, width);
+  HloInstruction* zero = build.Number(0.0);
+  HloInstruction* one = build.Number(1.0);
+  HloInstruction* slope = build.Binary(HloOpcode::kDivide, smaller, larger);
+  // Of two infinite numbers, and of two zeros.
+  slope = build.Select(ComparisonDirection::kEq, height, width, one, slope);
+  slope = build.Select(ComparisonDirection::kEq, larger, zero, zero, slope);
+  const auto if_steep = [&](HloInstruction* steep, HloInstruction* flat) {
+    return build.Select(ComparisonDirection::kGt, slope,
+                        build.Number(kTangentOfEighth), steep, flat);
+  };
+  HloInstruction* turned = build.Binary(
+      HloOpcode::kDivide, build.Binary(HloOpcode::kSubtract, slope, one),
+      build.Binary(HloOpcode::kAdd, slope, one));
+  HloInstruction* tangent = if_steep(turned, slope);
+  HloInstruction* square = build.Binary(HloOpcode::kMultiply, tangent, tangent);
+  HloInstruction* angle = build.Binary(HloOpcode::kMultiply, tangent,
+                                       Polynomial(kArcTangent, square, build));
+  angle = build.Binary(HloOpcode::kAdd, angle,
+                       if_steep(build.Number(kPi / 4), zero));
+  const auto from = [&](double turn) {
+    return build.Binary(HloOpcode::kSubtract, build.Number(turn), angle);
+  };
+  angle = build.Select(ComparisonDirection::kGt, height, width, from(kPi / 2),
+                       angle);
+  // Zeros have signs.
+  const xla::PrimitiveType bits = type == xla::F32 ? xla::S32 : xla::S16;
+  HloInstruction* no_bits = build.Convert(build.Constant<int32_t>(0), bits);
+  const auto if_negative = [&](HloInstruction* number, HloInstruction* then,
+                               HloInstruction* otherwise) {
+    return build.Select(ComparisonDirection::kLt, build.Bits(number, bits),
+                        no_bits, then, otherwise);
+  };
+  angle = if_negative(x, from(kPi), angle);
+  angle = if_negative(y, build.Unary(HloOpcode::kNegate, angle), angle);
+  return build.Convert(angle, type);
+}
+
+// The remainder, if the quotient is below kMaxQuotient.
+HloInstruction* ExactRemainder(HloInstruction* x, HloInstruction* y,
+                               Elementwise& build) {
+  HloInstruction* dividend = build.Convert(x, xla::F64);
+  HloInstruction* divisor = build.Convert(y, xla::F64);
+  HloInstruction* quotient =
+      build.Binary(HloOpcode::kDivide, dividend, divisor);
+  HloInstruction* zero = build.Number(0.0);
+  HloInstruction* whole =
+      build.Select(ComparisonDirection::kLt, quotient, zero,
+                   build.Unary(HloOpcode::kCeil, quotient),
+                   build.Unary(HloOpcode::kFloor, quotient));
+  HloInstruction* rest =
+      build.Binary(HloOpcode::kSubtract, dividend,
+                   build.Binary(HloOpcode::kMultiply, whole, divisor));
+  // A zero has the sign of the dividend.
+  rest = build.Select(ComparisonDirection::kEq, rest, zero,
+                      build.Binary(HloOpcode::kMultiply, dividend, zero), rest);
+  return build.Convert(rest, x->shape().element_type());
+}
+
+// A computation of a pair of arrays of `shape`, of which the second is a
+// broadcast number if `is_scalar`.
+HloComputation* BranchOf(
+    xla::HloModule* module, const xla::Shape& pair, const xla::Shape& shape,
+    const std::function<HloInstruction*(HloInstruction*, HloInstruction*,
+                                        Elementwise&)>& function) {
+  HloComputation::Builder builder("remainder");
+  builder.AddInstruction(HloInstruction::CreateParameter(0, pair, "pair"));
+  HloComputation* computation = module->AddEmbeddedComputation(builder.Build());
+  HloInstruction* parameter = computation->parameter_instruction(0);
+  const auto element = [&](int64_t i) {
+    return computation->AddInstruction(HloInstruction::CreateGetTupleElement(
+        pair.tuple_shapes(i), parameter, i));
+  };
+  HloInstruction* x = element(0);
+  HloInstruction* y = element(1);
+  if (y->shape().dimensions().empty() && !shape.dimensions().empty()) {
+    y = computation->AddInstruction(
+        HloInstruction::CreateBroadcast(shape, y, {}));
+  }
+  Elementwise build(computation, shape);
+  computation->set_root_instruction(function(x, y, build),
+                                    /*accept_different_shape=*/true);
+  return computation;
+}
+
+HloInstruction* BuildRemainder(HloInstruction* x, HloInstruction* y) {
+  HloComputation* computation = x->parent();
+  const xla::Shape& shape = x->shape();
+  // All quotients are small, or the C library's function is called for all.
+  Elementwise build(computation, shape);
+  HloInstruction* whole_y = y;
+  if (y->shape().dimensions().empty() && !shape.dimensions().empty()) {
+    whole_y = build.Add(HloInstruction::CreateBroadcast(shape, y, {}));
+  }
+  const auto magnitude = [&](HloInstruction* number) {
+    return build.Unary(HloOpcode::kAbs, build.Convert(number, xla::F64));
+  };
+  HloInstruction* limit = build.Binary(HloOpcode::kMultiply, magnitude(whole_y),
+                                       build.Number(kMaxQuotient));
+  const xla::Shape truth = build.ShapeOf(xla::PRED);
+  HloInstruction* is_small = build.Add(HloInstruction::CreateCompare(
+      truth, magnitude(x), limit, ComparisonDirection::kLt));
+  HloInstruction* is_finite = build.Add(HloInstruction::CreateCompare(
+      truth, limit, build.Number(std::numeric_limits<double>::infinity()),
+      ComparisonDirection::kLt));
+  HloInstruction* both = build.Binary(HloOpcode::kAnd, is_small, is_finite);
+  HloInstruction* all = both;
+  if (!shape.dimensions().empty()) {
+    const xla::Shape scalar = xla::ShapeUtil::MakeShape(xla::PRED, {});
+    HloComputation::Builder builder("all");
+    HloInstruction* one = builder.AddInstruction(
+        HloInstruction::CreateParameter(0, scalar, "one"));
+    HloInstruction* other = builder.AddInstruction(
+        HloInstruction::CreateParameter(1, scalar, "other"));
+    builder.AddInstruction(
+        HloInstruction::CreateBinary(scalar, HloOpcode::kAnd, one, other));
+    HloComputation* reducer =
+        x->GetModule()->AddEmbeddedComputation(builder.Build());
+    std::vector<int64_t> dimensions(shape.dimensions().size());
+    std::iota(dimensions.begin(), dimensions.end(), 0);
+    all = build.Add(HloInstruction::CreateReduce(
+        scalar, both,
+        build.Add(HloInstruction::CreateConstant(
+            xla::LiteralUtil::CreateR0<bool>(true))),
+        dimensions, reducer));
+  }
+  HloInstruction* pair = build.Add(HloInstruction::CreateTuple({x, y}));
+  HloComputation* fast =
+      BranchOf(x->GetModule(), pair->shape(), shape, &ExactRemainder);
+  HloComputation* any =
+      BranchOf(x->GetModule(), pair->shape(), shape,
+               [](HloInstruction* a, HloInstruction* b, Elementwise& in) {
+                 return in.Binary(HloOpcode::kRemainder, a, b);
+               });
+  return build.Add(
+      HloInstruction::CreateConditional(shape, all, pair, fast, pair, any));
+}
+
+bool IsNarrowFloat(const xla::Shape& shape) {
+  const xla::PrimitiveType type = shape.element_type();
+  return type == xla::F32 || type == xla::F16 || type == xla::BF16;
+}
+
+bool IsMeant(const HloInstruction& root, RuleContext& context) {
+  // Arithmetic may be computed once for each reader, and rounded differently.
+  return IsPlain(root) && IsNarrowFloat(root.shape()) &&
+         !xla::ShapeUtil::IsZeroElementArray(root.shape()) &&
+         !root.has_result_accuracy() && !context.IsCompared(root);
+}
+
+const Rule& PeriodicRule();
+const Rule& AngleRule();
+const Rule& RemainderRule();
+
+void ProposePeriodic(const HloInstruction& root, RuleContext& context,
+                     std::vector<Proposal>& proposals) {
+  const HloOpcode function = root.opcode();
+  if ((function != HloOpcode::kSin && function != HloOpcode::kCos &&
+       function != HloOpcode::kTan) ||
+      !IsMeant(root, context)) {
+    return;
+  }
+  Propose(
+      PeriodicRule(), root, {root.operand(0)},
+      [function, &root](absl::Span<HloInstruction* const> x) {
+        Elementwise build(x[0]->parent(), root.shape());
+        return BuildPeriodic(function, x[0], build);
+      },
+      proposals);
+}
+
+void ProposeAngle(const HloInstruction& root, RuleContext& context,
+                  std::vector<Proposal>& proposals) {
+  if (root.opcode() != HloOpcode::kAtan2 || !IsMeant(root, context)) return;
+  Propose(
+      AngleRule(), root, {root.operand(0), root.operand(1)},
+      [&root](absl::Span<HloInstruction* const> x) {
+        Elementwise build(x[0]->parent(), root.shape());
+        return BuildAngle(x[0], x[1], build);
+      },
+      proposals);
+}
+
+void ProposeRemainder(const HloInstruction& root, RuleContext& context,
+                      std::vector<Proposal>& proposals) {
+  if (root.opcode() != HloOpcode::kRemainder || !IsMeant(root, context)) return;
+  const HloInstruction* divisor = root.operand(1);
+  // A number is broadcast in each branch, rather than written to memory.
+  if (divisor->opcode() == HloOpcode::kBroadcast &&
+      divisor->operand(0)->shape().dimensions().empty()) {
+    divisor = divisor->operand(0);
+  }
+  Propose(
+      RemainderRule(), root, {root.operand(0), divisor},
+      [](absl::Span<HloInstruction* const> x) {
+        return BuildRemainder(x[0], x[1]);
+      },
+      proposals);
+}
+
+const Rule& PeriodicRule() {
+  static constexpr Rule rule = {
+      "periodic",
+      "Rewrites a sine, cosine or tangent of numbers of up to 32 bits as a "
+      "reduction of the angle and polynomials, in double precision. Floats "
+      "round differently, by the last bits.",
+      &ProposePeriodic};
+  return rule;
+}
+const Rule& AngleRule() {
+  static constexpr Rule rule = {
+      "angle",
+      "Rewrites atan2 of numbers of up to 32 bits as a division and a "
+      "polynomial, in double precision. Floats round differently, by the last "
+      "bits.",
+      &ProposeAngle};
+  return rule;
+}
+const Rule& RemainderRule() {
+  static constexpr Rule rule = {
+      "remainder",
+      "Rewrites a remainder of numbers of up to 32 bits as arithmetic in "
+      "double precision, where all quotients are below 2^28, which is tested "
+      "when it runs. Exact.",
+      &ProposeRemainder};
+  return rule;
+}
+
+absl::Span<const Rule> MathFormRules() {
+  static const auto* rules =
+      new std::vector<Rule>{AngleRule(), PeriodicRule(), RemainderRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo MathFormsPass() {
+  return RulePass(
+      "math-forms", "hloenv::MathForms",
+      "Proposes arithmetic, of which LLVM makes vectors, for functions that "
+      "XLA's CPU backend computes by a call of the C library for each element: "
+      "sine, cosine, tangent, atan2, remainder. Run it before layout "
+      "assignment.",
+      MathFormRules(), [](const Options& options) {
+        return MakeRulePass("math-forms", MathFormRules(), options);
+      });
+}
+
+}  // namespace hloenv

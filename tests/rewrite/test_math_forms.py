@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""math-forms: functions of the C library as arithmetic."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from support.captures import capture, rules
+
+pytestmark = pytest.mark.jax
+
+NAME = "math-forms"
+TYPES = ("float32", "float16", "bfloat16")
+SPECIAL = [
+    *(0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, 0.5),
+    *(np.pi, np.pi / 2, -np.pi / 2, np.pi / 4, 2.0**-12, -(2.0**-13)),
+    *(1e30, 3.4e38, -3.4e38, 1e20, 16367173 * 2.0**72),
+]
+FUNCTIONS = {
+    "sine": (jnp.sin, np.sin),
+    "cosine": (jnp.cos, np.cos),
+    "tan": (jnp.tan, np.tan),
+    "atan2": (jnp.arctan2, np.arctan2),
+    "remainder": (jax.lax.rem, np.fmod),
+}
+# With two arguments.
+PAIRS = ("atan2", "remainder")
+
+
+def hard_numbers(dtype, seed=0):
+    """Pairs of special numbers, of any bits, and of common ones."""
+    rng = np.random.default_rng(seed)
+    special = np.array(SPECIAL, np.float32)
+    any_bits = rng.integers(0, 2**32, 5000, dtype=np.uint32).view(np.float32)
+    common = rng.uniform(-10, 10, 5000).astype(np.float32)
+    first = [np.repeat(special, len(special)), any_bits, common]
+    second = [np.tile(special, len(special)), rng.permutation(any_bits), common[::-1]]
+    with np.errstate(all="ignore"):
+        found = [jnp.asarray(np.concatenate(each), dtype) for each in (first, second)]
+    # The backend takes numbers below the smallest normal one for zeros.
+    least = float(jnp.finfo(dtype).tiny)
+    return [np.asarray(jnp.where(abs(each) < least, 0 * each, each)) for each in found]
+
+
+def decided(fn, *arrays):
+    """The module, and the one with all alternatives."""
+    module = hloenv.HloModule.from_jax(fn, *arrays)
+    env = hloenv.HloEnv(module)
+    alternatives = env.get_alternatives(NAME)
+    env.apply_alternatives(np.ones(len(alternatives), np.int64))
+    return module, env.module, alternatives
+
+
+def run(module, *arrays, engine="wheel"):
+    (found,) = hloenv.compile(module, engine=engine)(*arrays)
+    return np.asarray(found)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_are_those_of_exact_arithmetic_rounded(name, dtype, engine):
+    fn, exact = FUNCTIONS[name]
+    numbers = hard_numbers(dtype)[: 2 if name in PAIRS else 1]
+    module, ours, alternatives = decided(fn, *numbers)
+    assert len(alternatives) == 1
+    with np.errstate(all="ignore"):
+        wanted = exact(*(each.astype(np.float64) for each in numbers))
+        rounded = np.asarray(jnp.asarray(wanted.astype(np.float32), dtype))
+    found = run(ours, *numbers, engine=engine)
+    assert found.dtype == rounded.dtype
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    known = ~np.isnan(wanted)
+    is_negative = np.signbit(wanted)
+    least = float(jnp.finfo(dtype).tiny)
+    is_large = known & (abs(wanted) >= least)
+    np.testing.assert_array_equal(np.signbit(found)[is_large], is_negative[is_large])
+    finite = is_large & np.isfinite(wanted)
+    step = abs(np.asarray(jnp.finfo(dtype).eps, np.float64) * wanted[finite])
+    error = abs(found[finite].astype(np.float64) - wanted[finite])
+    assert (error <= step).all()
+    # Zeros have the sign that XLA's have.
+    theirs = run(module, *numbers, engine=engine)
+    zeros = known & (wanted == 0)
+    np.testing.assert_array_equal(np.signbit(found)[zeros], np.signbit(theirs)[zeros])
+
+
+@pytest.mark.compile
+def test_sines_are_as_near_as_those_of_the_c_library():
+    x = np.random.default_rng(0).uniform(-1e5, 1e5, 100_000).astype(np.float32)
+    for name in ("sine", "cosine"):
+        fn, exact = FUNCTIONS[name]
+        _, ours, _ = decided(fn, x)
+        wanted = exact(x.astype(np.float64))
+        spacing = np.spacing(abs(wanted).astype(np.float32))
+        assert (abs(run(ours, x) - wanted) / spacing).max() < 0.6
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+def test_remainders_are_exact_bit_by_bit(engine):
+    rng = np.random.default_rng(1)
+    size = 50_000
+    quotient = rng.integers(1, 2**27, size)
+    y = rng.integers(2**23, 2**24, size).astype(np.float32)
+    x = (quotient * y.astype(np.float64)).astype(np.float32)  # near a multiple
+    small = (2.0 ** rng.uniform(-30, 27.9, size)).astype(np.float32) * -y
+    for left, right in (
+        (x, y),
+        (np.nextafter(x, np.float32(np.inf)), -y),
+        (np.nextafter(x, np.float32(0)), y),
+        (small, y),
+        (np.array([0, -0.0, 3, -3], np.float32), np.array([1, 1, 3, 3], np.float32)),
+    ):
+        module, ours, _ = decided(jax.lax.rem, left, right)
+        assert "remainder(" in ours.to_text()  # of the other branch
+        wanted = np.fmod(left, right)
+        for each in (module, ours):
+            found = run(each, left, right, engine=engine)
+            np.testing.assert_array_equal(found.view(np.int32), wanted.view(np.int32))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    "worst",
+    [(1e9, 1.0), (np.inf, 1.0), (1.0, np.inf), (1.0, 0.0), (np.nan, 1.0), (1.0, -0.0)],
+)
+def test_one_large_quotient_takes_the_other_branch(worst):
+    x, y = np.full((7, 9), 5.5, np.float32), np.full((7, 9), -2.0, np.float32)
+    x[3, 4], y[3, 4] = worst
+    _, ours, _ = decided(jax.lax.rem, x, y)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(run(ours, x, y), np.fmod(x, y))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("shape", [(), (1,), (5, 3), (2, 3, 4)])
+def test_a_number_divides_an_array(shape):
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32) * 10
+
+    def wrapped(x, period):
+        return jnp.mod(x + period / 2, period) - period / 2
+
+    module, ours, alternatives = decided(wrapped, x, np.float32(3))
+    assert len(alternatives) == 1
+    np.testing.assert_array_equal(
+        run(ours, x, np.float32(3)), run(module, x, np.float32(3))
+    )
+    errors = hloenv.verify_alternatives(alternatives)
+    assert all(each.relative < 1e-6 for each in errors)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("fn", "count"),
+    [
+        (jnp.arctan, 1),
+        (jnp.arcsin, 1),
+        (jnp.arccos, 1),
+        (lambda x: jnp.sin(x) * jnp.cos(x), 2),
+        (jax.grad(lambda x: jnp.sin(x * x).sum()), 1),
+        (lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jnp.cos(y), x), 1),
+        (jax.vmap(lambda x: jnp.tan(x) + jnp.arctan2(x, 2 * x)), 2),
+    ],
+)
+def test_functions_of_jax(fn, count):
+    x = np.random.default_rng(0).uniform(-1, 1, (30, 40)).astype(np.float32)
+    module, ours, alternatives = decided(fn, x)
+    assert len(alternatives) == count
+    np.testing.assert_allclose(run(ours, x), run(module, x), rtol=2e-6, atol=1e-7)
+    errors = hloenv.verify_alternatives(alternatives)
+    assert all(each.relative < 1e-6 for each in errors)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("f32[4] sine(f32[4] x)", ["periodic"]),
+        ("f32[4] sine(f32[4] x), result_accuracy={mode=highest}", []),
+        ("f32[4]{0} tanh(f32[4] x)", []),
+        ("f32[4] remainder(f32[4] x, f32[4] x)", ["remainder"]),
+    ],
+)
+def test_what_is_proposed(line, expected):
+    text = f"HloModule m\nENTRY e {{\n x = f32[4] parameter(0)\n ROOT r = {line}\n}}"
+    assert rules(capture(text, NAME)) == expected
+
+
+@pytest.mark.parametrize("dtype", ["f64", "s32", "c64"])
+def test_other_types_stay(dtype):
+    operation = "remainder(x, x)" if dtype == "s32" else "sine(x)"
+    text = f"""HloModule m
+        ENTRY e {{
+          x = {dtype}[8] parameter(0)
+          ROOT r = {dtype}[8] {operation}
+        }}"""
+    assert rules(capture(text, NAME)) == []
+
+
+@pytest.mark.parametrize("shape", ["[0]", "[3,0]", "[<=8]"])
+def test_arrays_without_elements_or_of_unknown_size_stay(shape):
+    text = f"""HloModule m
+        ENTRY e {{
+          x = f32{shape} parameter(0)
+          ROOT r = f32{shape} sine(x)
+        }}"""
+    assert rules(capture(text, NAME)) == []
+
+
+def test_a_column_major_result_stays():
+    text = """HloModule m
+        ENTRY e {
+          x = f32[4,5]{0,1} parameter(0)
+          ROOT r = f32[4,5]{0,1} sine(x)
+        }"""
+    assert rules(capture(text, NAME)) == []
