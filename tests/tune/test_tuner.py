@@ -40,7 +40,19 @@ def test_alone_has_a_row_for_each_stage(simulated, program):
     assert list(rows) == list(STAGES)
     assert rows["forms"]["alone"][0] == pytest.approx(1.2, rel=0.01)
     assert rows["fusion"]["decided"] == "fusion=by-bytes"
+    # Over the engine that it needs, which takes a tenth longer: not the 1.8 of both.
+    assert rows["fusion"]["alone"][0] == pytest.approx(2.0, rel=0.01)
     assert rows["engine"]["decided"] == "xla"
+
+
+def test_a_stage_is_not_worth_what_its_engine_is(simulated, program):
+    """The wheel's XLA is three times as fast, its fusions change nothing."""
+    simulated.speedup_of = lambda each: 3.0 if each.of("engine") == "wheel" else 1.0
+    for mode in ("alone", "sequence"):
+        entry, _ = tune(program, mode=mode, keep=False)
+        rows = {each["stage"]: each["alone"] for each in entry.stages}
+        assert rows["engine"][0] == pytest.approx(3.0, rel=0.01)
+        assert rows.get("fusion", [1.0])[0] == pytest.approx(1.0, rel=0.01)
 
 
 def test_the_ablation_has_the_gain_of_each_stage(simulated, program):

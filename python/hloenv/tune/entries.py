@@ -12,10 +12,9 @@ from ..jax.verdicts import today
 from ..measurement.record import Measurement
 from ..rewrite.trace import ModuleId
 from .build import Candidate
-from .journal import Result
 from .measuring import Control
 from .program import Check, Program
-from .space import Configuration, Space
+from .space import Space
 
 
 def entry_of(
@@ -86,27 +85,3 @@ def identity_of(
         stages=tuple(stages),
         date=today(),
     )
-
-
-def stage_row(
-    stage: str,
-    space: Space,
-    configuration: Configuration,
-    alone: Result | None,
-    without: Result | None,
-) -> dict[str, Any]:
-    """A stage in the report."""
-    names = {each.name for each in space.of_stage(stage)}
-    chosen = [pair for pair in configuration.choices if pair[0] in names]
-
-    def worth(result: Result | None) -> list[float] | None:
-        if result is None or not result.is_ok:
-            return None
-        return [result.speedup, *result.interval]
-
-    return {
-        "stage": stage,
-        "decided": ", ".join("=".join(pair) for pair in chosen) or "xla",
-        "alone": worth(alone),
-        "without": worth(without),
-    }

@@ -8,6 +8,7 @@ measurements are in a journal, from which the next tuning of the same program co
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, HloEnvError
 from ..jax.artefact import Tuned
 from ..jax.kept import kept_path
+from .ablation import PLAIN, plain_result, rows_alone, rows_of_best
 from .arms import Arm, Bandit, StageArm
 from .build import Candidate, build_candidate
 from .checking import NOT_BITWISE, Context, check_best, reason_of_none
-from .entries import identity_of, stage_row
+from .entries import identity_of
 from .joint import bases, joint_arms
 from .journal import Journal, Result, features_of, journal_path, near
 from .keeping import keep
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 _SEARCH_SHARE, _ABLATION_SHARE = 0.75, 0.9
 # Of the seeds of fresh measurements; those of the last check are below.
 _KEPT_ROUND, _STAGE_ROUND = 90, 100
-_PLAIN = Configuration()
 
 
 class Tuner:
@@ -69,7 +70,7 @@ class Tuner:
         self.space = Space(
             options.stages, numerics=options.numerics, donates=program.donates
         )
-        if not self.space.active(_PLAIN):
+        if not self.space.active(PLAIN):
             raise ArgumentError(
                 f"there is nothing to decide at the stages "
                 f"{', '.join(self.space.stages)} with numerics={options.numerics!r}"
@@ -83,7 +84,7 @@ class Tuner:
         self.state = State(program, seconds_left=options.seconds, journal=path)
         # By the key of the candidate, which several configurations may share.
         self._by_key: dict[str, Result] = {}
-        self._proposed: set[Configuration] = {_PLAIN}
+        self._proposed: set[Configuration] = {PLAIN}
         self._candidates: dict[Configuration, Candidate] = {}
         self._arms: list[Arm] = []
         self._started = time.monotonic()
@@ -222,8 +223,10 @@ class Tuner:
                 for configuration, result in self.state.results.items()
                 if configuration == self.space.only(configuration, stage)
             ]
-            plain = Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
-            self._best_of_stage[stage] = max([plain, *alone], key=score)
+            self._best_of_stage[stage] = max(
+                [plain_result(), *alone],
+                key=lambda each: score(each) - self._base(each, stage),
+            )
         self._until = 1.0
 
     def _explore(
@@ -258,7 +261,7 @@ class Tuner:
                 arm = open_[bandit.choose(list(open_))]
                 self._change(arm.name)
                 best = self.state.best
-                start = base or (_PLAIN if best is None else best.configuration)
+                start = base or (PLAIN if best is None else best.configuration)
                 found = arm.ask(start, self._proposed.__contains__)
                 if found is None:
                     del open_[arm.name]
@@ -280,7 +283,7 @@ class Tuner:
     ) -> None:
         """Looks again at the stages whose choices the new best may have made worse."""
         assert self.state.best is not None
-        old = _PLAIN if before is None else before.configuration
+        old = PLAIN if before is None else before.configuration
         new = self.state.best.configuration
         changed = {name for name, _ in set(old.choices) ^ set(new.choices)}
         stages = {self.space.decision(name).stage for name in changed}
@@ -387,38 +390,40 @@ class Tuner:
         Returns:
             The stages, and the result that they belong to; None if to all.
         """
-        best = self.state.best
+        best, control = self.state.best, self.state.control
         if self._options.mode == "alone":
-            rows = []
-            for number, (stage, result) in enumerate(self._best_of_stage.items()):
-                again = None
-                if self._has_time(1.0):
-                    number += _STAGE_ROUND
-                    again = self._afresh(measuring, result, number, self.state.control)
-                else:
-                    self._say(f"no time was left to measure stage {stage} again")
-                rows.append(
-                    stage_row(stage, self.space, result.configuration, again, None)
-                )
+
+            def again(result: Result, round_: int) -> Result | None:
+                if not self._has_time(1.0):
+                    message = "no time was left to measure all stages again"
+                    if message not in self.state.messages:
+                        self._say(message)
+                    return None
+                return self._afresh(measuring, result, round_ + _STAGE_ROUND, control)
+
+            known = self.state.results
+            rows = rows_alone(self.space, self._best_of_stage, known, again)
             return rows, None
         if best is None or best.configuration.graph:
             return [], best
-        rows = []
-        for stage in self.space.stages:
-            names = {each.name for each in self.space.of_stage(stage)}
-            if not any(name in names for name, _ in best.configuration.choices):
-                continue
-            alone = self.space.only(best.configuration, stage)
-            without = self.space.without(best.configuration, stage)
-            found = [self._one(measuring, each) for each in (alone, without)]
-            rows.append(stage_row(stage, self.space, best.configuration, *found))
+        rows = rows_of_best(
+            self.space, best.configuration, functools.partial(self._one, measuring)
+        )
         return rows, best
+
+    def _base(self, result: Result, stage: str) -> float:
+        """Score of a result without the choices of a stage: of its engine alone."""
+        base = self.space.without(result.configuration, stage)
+        if base in (PLAIN, result.configuration):
+            return 0.0
+        known = self.state.results.get(base)
+        return math.inf if known is None or not known.is_ok else score(known)
 
     def _afresh(
         self, measuring: Measuring, result: Result, round_: int, control: Control | None
     ) -> Result:
         """A result measured again: the maximum of many is too good."""
-        if result.configuration == _PLAIN:
+        if result.configuration == PLAIN:
             return result
         try:
             candidate = self._candidate(result.configuration)
@@ -436,8 +441,8 @@ class Tuner:
 
     def _one(self, measuring: Measuring, configuration: Configuration) -> Result | None:
         """The result of a configuration, measured if there is time."""
-        if configuration == _PLAIN:
-            return Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
+        if configuration == PLAIN:
+            return plain_result()
         known = self.state.results.get(configuration)
         if known is None and self._has_time(_ABLATION_SHARE):
             arm = StageArm(self.space, "ablation")
