@@ -265,6 +265,18 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
     "value and gradient of max pooling 56x56x64, 2x2": lambda: gradient_of(
         max_pooling()
     ),
+    "sine of a million": lambda: plain(jnp.sin, torch.sin, 10 * normal(1_000_000)),
+    "angle of a million points": lambda: plain(
+        jnp.arctan2, torch.atan2, normal(1_000_000), normal(1_000_000, seed=1)
+    ),
+    "remainder of a million by 0.7": lambda: plain(
+        lambda x: jax.lax.rem(x, jnp.full_like(x, 0.7)),
+        lambda x: x.fmod(0.7),
+        10 * normal(1_000_000),
+    ),
+    "x**-1.5 of a million": lambda: plain(
+        lambda x: x**-1.5, lambda x: x**-1.5, abs(normal(1_000_000)) + 0.1
+    ),
     "product of 768x768": lambda: plain(
         jnp.matmul, torch.matmul, normal(768, 768), normal(768, 768, seed=1) / 28
     ),

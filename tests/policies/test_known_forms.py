@@ -541,6 +541,7 @@ ENTRY main {{
         ("tan(x)", "periodic", 8000),
         ("atan2(x, x)", "angle", 2000),
         ("remainder(x, x)", "remainder", 2000),
+        ("power(x, b)", "power", 8000),
     ],
 )
 def test_functions_of_many_numbers(operation, rule, least):
@@ -548,6 +549,8 @@ def test_functions_of_many_numbers(operation, rule, least):
         text = f"""HloModule m
             ENTRY main {{
               x = f32[{count}] parameter(0)
+              e = f32[] constant(1.5)
+              b = f32[{count}] broadcast(e), dimensions={{}}
               ROOT y = f32[{count}] {operation}
             }}"""
         assert form_of(text, "math-forms") == expected

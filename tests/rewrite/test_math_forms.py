@@ -177,6 +177,41 @@ def test_functions_of_jax(fn, count):
     assert all(each.relative < 1e-6 for each in errors)
 
 
+EXPONENTS = (1.5, -1.5, 0.25, -0.75, 2.5, -2.0, -3.0, 4.0, 16.0, -15.75, 7.0)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("exponent", EXPONENTS)
+def test_powers(exponent, dtype):
+    (x,) = hard_numbers(dtype)[:1]
+    _, ours, alternatives = decided(lambda x: jax.lax.pow(x, x.dtype.type(exponent)), x)
+    assert rules(alternatives) == ["power"]
+    with np.errstate(all="ignore"):
+        wanted = np.power(x.astype(np.float64), exponent)
+        rounded = np.asarray(jnp.asarray(wanted.astype(np.float32), dtype), np.float64)
+    found = run(ours, x).astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    info = jnp.finfo(dtype)
+    is_normal = abs(rounded) >= float(info.tiny)  # others may be zeros
+    step = float(info.eps)
+    np.testing.assert_allclose(found[is_normal], rounded[is_normal], rtol=step)
+    is_zero = (wanted == 0) & ~np.isnan(wanted)
+    assert (found[is_zero] == 0).all()
+    np.testing.assert_array_equal(
+        np.signbit(found)[is_zero], np.signbit(wanted)[is_zero]
+    )
+
+
+@pytest.mark.parametrize(
+    "exponent", [0.0, 0.5, -0.5, 1.0, 2.0, 3.0, 1 / 3, 16.25, -17.0, np.inf, np.nan]
+)
+def test_other_powers_stay(exponent):
+    x = np.ones(8, np.float32)
+    _, _, alternatives = decided(lambda x: jax.lax.pow(x, np.float32(exponent)), x)
+    assert rules(alternatives) == []
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

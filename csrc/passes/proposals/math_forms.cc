@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes arithmetic for functions that XLA's CPU backend computes by a call
 // of the C library for each element: sine, cosine and tangent, the angle of a
-// point (atan2, of which jax makes the inverse functions), and the remainder of
-// a division. All in double precision, where it is exact or has bits to spare,
-// so that LLVM uses vectors. For example
+// point (atan2, of which jax makes the inverse functions), the remainder of a
+// division, and powers with some exponents. All in double precision, where it
+// is exact or has bits to spare, so that LLVM uses vectors. For example
 //
 //   s = f32[1000] sine(x)
 //
@@ -15,9 +15,11 @@
 //   s = float(n is odd ? cos(r) : sin(r), negated if n mod 4 is 2 or 3)
 //
 // with polynomials for sin(r) and cos(r).
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "passes/proposals/general_passes.h"
@@ -59,6 +61,8 @@ constexpr float kSmall = 0x1p-12f;
 // Quotients below have so few bits that a double tells them from the next
 // integer, and that their product with the divisor is exact.
 constexpr double kMaxQuotient = 0x1p28;
+// Of exponents, in quarters.
+constexpr int64_t kMaxQuarters = 4 * 16;
 
 HloInstruction* Polynomial(absl::Span<const double> coefficients,
                            HloInstruction* z, Elementwise& build) {
@@ -295,6 +299,62 @@ HloInstruction* BuildRemainder(HloInstruction* x, HloInstruction* y) {
       HloInstruction::CreateConditional(shape, all, pair, fast, pair, any));
 }
 
+// x to the power of a number of quarters, other than 0.
+HloInstruction* BuildPower(HloInstruction* x, int64_t quarters,
+                           Elementwise& build) {
+  const int64_t count = std::abs(quarters);
+  const bool is_whole = count % 4 == 0;
+  HloInstruction* base = build.Convert(x, xla::F64);
+  HloInstruction* zero = build.Number(0.0);
+  if (!is_whole) {  // of which the power of a negative zero is positive
+    base = build.Select(ComparisonDirection::kEq, base, zero, zero, base);
+  }
+  HloInstruction* power = nullptr;
+  const auto multiply = [&](HloInstruction* factor) {
+    power = power == nullptr
+                ? factor
+                : build.Binary(HloOpcode::kMultiply, power, factor);
+  };
+  HloInstruction* square = base;
+  for (int64_t left = count / 4; left > 0; left /= 2) {
+    if (left % 2 == 1) multiply(square);
+    if (left > 1) square = build.Binary(HloOpcode::kMultiply, square, square);
+  }
+  if (!is_whole) {
+    HloInstruction* root = build.Unary(HloOpcode::kSqrt, base);
+    if (count % 4 >= 2) multiply(root);
+    if (count % 2 == 1) multiply(build.Unary(HloOpcode::kSqrt, root));
+    // The only negative number that has one.
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    power =
+        build.Select(ComparisonDirection::kEq, base, build.Number(-kInfinity),
+                     build.Number(kInfinity), power);
+  }
+  if (quarters < 0) {
+    power = build.Binary(HloOpcode::kDivide, build.Number(1.0), power);
+  }
+  return build.Convert(power, x->shape().element_type());
+}
+
+// A constant exponent in quarters; nothing if it has none, or too many.
+std::optional<int64_t> QuartersOf(const HloInstruction& exponent) {
+  const HloInstruction* number = &exponent;
+  if (number->opcode() == HloOpcode::kBroadcast) number = number->operand(0);
+  if (number->opcode() != HloOpcode::kConstant ||
+      !number->shape().dimensions().empty()) {
+    return std::nullopt;
+  }
+  const double quarters = 4 * NumberOf(number->literal());
+  // XLA's simplifier has forms of its own for 1/2, 1, 2 and 3.
+  const bool is_common = std::abs(quarters) == 2 || std::abs(quarters) == 4 ||
+                         quarters == 8 || quarters == 12;
+  if (!(std::abs(quarters) <= kMaxQuarters) || quarters == 0 || is_common ||
+      quarters != std::floor(quarters)) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(quarters);
+}
+
 bool IsNarrowFloat(const xla::Shape& shape) {
   const xla::PrimitiveType type = shape.element_type();
   return type == xla::F32 || type == xla::F16 || type == xla::BF16;
@@ -309,6 +369,7 @@ bool IsMeant(const HloInstruction& root, RuleContext& context) {
 
 const Rule& PeriodicRule();
 const Rule& AngleRule();
+const Rule& PowerRule();
 const Rule& RemainderRule();
 
 void ProposePeriodic(const HloInstruction& root, RuleContext& context,
@@ -357,6 +418,20 @@ void ProposeRemainder(const HloInstruction& root, RuleContext& context,
       proposals);
 }
 
+void ProposePower(const HloInstruction& root, RuleContext& context,
+                  std::vector<Proposal>& proposals) {
+  if (root.opcode() != HloOpcode::kPower || !IsMeant(root, context)) return;
+  const std::optional<int64_t> quarters = QuartersOf(*root.operand(1));
+  if (!quarters.has_value()) return;
+  Propose(
+      PowerRule(), root, {root.operand(0)},
+      [quarters = *quarters, &root](absl::Span<HloInstruction* const> x) {
+        Elementwise build(x[0]->parent(), root.shape());
+        return BuildPower(x[0], quarters, build);
+      },
+      proposals);
+}
+
 const Rule& PeriodicRule() {
   static constexpr Rule rule = {
       "periodic",
@@ -375,6 +450,15 @@ const Rule& AngleRule() {
       &ProposeAngle};
   return rule;
 }
+const Rule& PowerRule() {
+  static constexpr Rule rule = {
+      "power",
+      "Rewrites a power of numbers of up to 32 bits whose exponent is a number "
+      "of quarters, of up to 16, as products and square roots, in double "
+      "precision. Floats round differently, by the last bits.",
+      &ProposePower};
+  return rule;
+}
 const Rule& RemainderRule() {
   static constexpr Rule rule = {
       "remainder",
@@ -386,8 +470,8 @@ const Rule& RemainderRule() {
 }
 
 absl::Span<const Rule> MathFormRules() {
-  static const auto* rules =
-      new std::vector<Rule>{AngleRule(), PeriodicRule(), RemainderRule()};
+  static const auto* rules = new std::vector<Rule>{
+      AngleRule(), PeriodicRule(), PowerRule(), RemainderRule()};
   return *rules;
 }
 
@@ -398,7 +482,7 @@ PassInfo MathFormsPass() {
       "math-forms", "hloenv::MathForms",
       "Proposes arithmetic, of which LLVM makes vectors, for functions that "
       "XLA's CPU backend computes by a call of the C library for each element: "
-      "sine, cosine, tangent, atan2, remainder. Run it before layout "
+      "sine, cosine, tangent, atan2, remainder, powers. Run it before layout "
       "assignment.",
       MathFormRules(), [](const Options& options) {
         return MakeRulePass("math-forms", MathFormRules(), options);
