@@ -108,6 +108,12 @@ def _reductions() -> Iterator[Case]:
         shape = 8, side, side, channels
         batch_norm = partial(_normalized, axes=(0, 1, 2))
         yield case(f"batch norm of {list(shape)}", batch_norm, [shape])
+    for rows, columns in ((10, 10_000), (10, 90_000), (100, 20_000)):
+        size = f"of {rows} slices of {columns:,}"
+        shape = rows, columns
+        yield case(f"sums {size}", lambda x: x.sum(0), [shape])
+        yield case(f"variances {size}", lambda x: x.var(0), [shape])
+        yield case(f"log-sum-exp {size}", partial(jax.nn.logsumexp, axis=0), [shape])
     yield case("sum of [512, 512]", lambda x: x.sum(), [(512, 512)])
     loss = lambda x, y: ((x - y) ** 2).mean()  # noqa: E731
     yield case("squared error of [512, 512]", loss, [(512, 512)] * 2)

@@ -64,6 +64,17 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
         (lambda x: x.sum(-1), [(10_000, 33)], ""),
         (lambda x: x.sum((0, 1)), [(100, 100, 8)], "reductions"),
         (lambda x: x.sum((0, 1)), [(100, 100, 16)], ""),
+        (lambda x: x.var(0), [(10, 200, 100)], "reductions"),
+        (lambda x: x.max(0), [(10, 200, 100)], "reductions"),
+        (lambda x: x.var(0), [(10, 100, 100)], ""),
+        (lambda x: x.var(1), [(10, 200, 100)], ""),
+        (lambda x: x.sum((0, 1)), [(4, 8, 256, 256)], ""),
+        # What long rows lose is more than this gains.
+        (
+            lambda x, y: (x.sum(0), jnp.exp(y).sum(-1)),
+            [(10, 20_000), (3000, 3000)],
+            "",
+        ),
         (lambda x: x.astype(jnp.int32).sum(-1), [(10_000, 3)], ""),
         (convolved, [(1, 4, 4, 512), (3, 3, 512, 512)], "convolutions"),
         (convolved, [(1, 32, 32, 4), (3, 3, 4, 4)], ""),

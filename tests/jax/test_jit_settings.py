@@ -71,7 +71,7 @@ def test_a_function_without_other_forms_is_tried(wide):
     assert not wide
     (one,) = fast.decided
     assert one.options == TEXT
-    assert f"compiled with {TEXT}" in fast.explain()
+    assert f"  with {TEXT}" in fast.explain()
 
 
 def test_a_later_process_uses_what_was_found(wide):
@@ -151,6 +151,57 @@ def test_later_signatures_have_none(wide):
     fast = hloenv.jit(soft)
     assert_same((fast(X), fast(X[:200]), fast(X)), (soft(X), soft(X[:200]), soft(X)))
     assert [each.options for each in fast.decided] == [TEXT]
+
+
+def test_a_later_signature_is_remembered_without_them(wide):
+    wide += [FASTER, FASTER, FASTER]
+    fast = hloenv.jit(depthwise)
+    shapes = IMAGE, IMAGE[:, :20]
+    for image in shapes:
+        assert_same(fast(KERNEL, image), jax.jit(depthwise)(KERNEL, image))
+    assert not wide
+    later = hloenv.jit(depthwise)
+    for image in shapes[::-1]:
+        assert_same(later(KERNEL, image), jax.jit(depthwise)(KERNEL, image))
+    assert [bool(each.accepted) for each in later.decided] == [True, True]
+
+
+def test_a_little_more_is_not_worth_the_options(wide):
+    wide += [FASTER, replace(FASTER, speedup=2.03)]
+    fast = hloenv.jit(depthwise, remember=False)
+    assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    assert [each.options for each in fast.decided] == [""]
+
+
+@jax.tree_util.register_pytree_node_class
+class Checked:
+    """A pytree that cannot be made of types."""
+
+    def __init__(self, leaf):
+        if not isinstance(leaf, jax.Array):
+            raise TypeError("not an array")
+        self.leaf = leaf
+
+    def tree_flatten(self):
+        return (self.leaf,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        found = cls.__new__(cls)
+        if type(leaves[0]) is jax.ShapeDtypeStruct:
+            raise TypeError("not an array")
+        (found.leaf,) = leaves
+        return found
+
+
+def test_a_pytree_that_checks_its_leaves_keeps_its_forms(wide):
+    wide += [FASTER]
+    fast = hloenv.jit(lambda kernel, x: depthwise(kernel, x.leaf), remember=False)
+    for _ in range(2):
+        assert_same(fast(KERNEL, Checked(IMAGE)), jax.jit(depthwise)(KERNEL, IMAGE))
+    assert not wide
+    (one,) = fast.decided
+    assert (one.options, bool(one.accepted)) == ("", True)
 
 
 def test_the_users_own_option_is_left(wide):

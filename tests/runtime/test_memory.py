@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import platform
-
+import numpy as np
 import pytest
 
 import hloenv
-from hloenv.errors import ArgumentError
+from hloenv.errors import ArgumentError, ArgumentTypeError
 from hloenv.runtime import memory
 
 # Of 49 MiB: more than the C library ever keeps by itself.
@@ -30,9 +29,10 @@ def fresh_mib(run_child, before):
     return int(run_child(CODE.format(before=before)).stdout)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_a_block_that_is_freed_is_used_again(run_child):
     assert fresh_mib(run_child, "") >= 4 * 48
+    if not hloenv.runtime.memory._is_glibc():
+        return
     assert fresh_mib(run_child, "assert hloenv.keep_memory()") < 48
     assert fresh_mib(run_child, "assert hloenv.keep_memory(max_bytes=1 << 20)") > 48
 
@@ -43,8 +43,15 @@ def test_other_sizes_are_refused(max_bytes):
         hloenv.keep_memory(max_bytes)
 
 
-def test_another_c_library_keeps_nothing(monkeypatch):
-    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("", ""))
+@pytest.mark.parametrize("max_bytes", [1e9, "1", [1 << 20]])
+def test_other_types_are_refused(max_bytes):
+    with pytest.raises(ArgumentTypeError, match="must be an integer"):
+        hloenv.keep_memory(max_bytes)
+
+
+@pytest.mark.parametrize("version", [None, "", "musl 1.2"])
+def test_another_c_library_keeps_nothing(monkeypatch, version):
+    monkeypatch.setattr(memory.os, "confstr", lambda _: version)
     monkeypatch.setattr(memory.ctypes, "CDLL", None)
     assert hloenv.keep_memory() is False
 
@@ -62,7 +69,7 @@ def test_how_much_depends_on_what_the_process_may_use(monkeypatch, tmp_path):
 
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(memory.ctypes, "CDLL", Library)
-    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(memory.os, "confstr", lambda _: "glibc 2.36")
     monkeypatch.setattr(memory, "_LIMITS", (str(limit), str(tmp_path / "none")))
     is_new = True
     for text, block, free in (
@@ -73,6 +80,10 @@ def test_how_much_depends_on_what_the_process_may_use(monkeypatch, tmp_path):
         given.clear()
         assert hloenv.keep_memory()
         assert dict(given) == {-3: block, -1: free, -8: 1}
+    given.clear()
+    assert hloenv.keep_memory(np.int64(1 << 20))
+    assert given[0] == (-3, 1 << 20)
+    assert type(given[0][1]) is int
     # Before 2.35 it refuses so large a threshold.
     is_new = False
     given.clear()

@@ -464,7 +464,8 @@ const Rule& RemainderRule() {
       "remainder",
       "Rewrites a remainder of numbers of up to 32 bits as arithmetic in "
       "double precision, where all quotients are below 2^28, which is tested "
-      "when it runs. Exact.",
+      "when it runs: with one that is not, or is no number, it stays a "
+      "remainder. Exact.",
       &ProposeRemainder};
   return rule;
 }

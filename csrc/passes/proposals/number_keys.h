@@ -46,7 +46,7 @@ class Elementwise {
     return Add(xla::HloInstruction::CreateBroadcast(
         ShapeOf(scalar->shape().element_type()), scalar, {}));
   }
-  // A double, as one instruction for all uses.
+  // A double other than -0 and not-a-number, as one instruction for all uses.
   xla::HloInstruction* Number(double number) {
     const auto [found, is_new] = numbers_.try_emplace(number, nullptr);
     if (is_new) found->second = Constant(number);

@@ -79,7 +79,8 @@ class Auto:
         """Whether to try the fastest version with other options, too."""
         if stages.wanted or not stages.compares or best.decided.engine == "wheel":
             return False
-        if stages.has_while or stages.has_cond:  # no process could keep what is found
+        # Of loops and branches, no process could keep what is found.
+        if stages.has_while or stages.has_cond or stages.is_later:
             return False
         return can_keep_compiled(stages.lowered)
 
@@ -241,7 +242,7 @@ def _with_setting(attempt: Attempt, name: str) -> Attempt:
         name=f"{attempt.name}{name}",
         decided=replace(attempt.decided, options=", ".join(known + texts)),
         options={**attempt.options, **SETTINGS[name]},
-        min_ns=min_ns_of(attempt.decided.applied),
+        min_ns=attempt.min_ns or min_ns_of(attempt.decided.applied),
     )
 
 

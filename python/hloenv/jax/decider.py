@@ -260,6 +260,7 @@ class Decider:
         if verdict is None and self._wasted_s > _MAX_WASTED * self._budget > 0:
             self.considered.leave_alone(stages, _WASTED.format(self._wasted_s))
             return None
+        stages.is_later = self._is_later
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
         trials: list[Trial] = []
@@ -267,7 +268,7 @@ class Decider:
         began = time.monotonic()
         try:
             for attempt in self.planner.attempts(stages):
-                reason = attempt.reason or self._no_options(attempt)
+                reason = attempt.reason or self._no_options(attempt, call)
                 if reason:
                     self.considered.leave(attempt.decided, reason)
                     continue
@@ -286,13 +287,17 @@ class Decider:
                     break
                 if verdict is None and call.is_short_for(attempt):
                     continue
+                started = time.monotonic()
                 if verdict is None or attempt.name == verdict.attempt:
                     tried = self._try(
                         *(signature, attempt, verdict, call),
                         can_loop=stages.has_while,
                     )
                     trials.append(tried)
-                    stages.gained[attempt.name] = trials[-1].gain
+                    stages.gained[attempt.name] = trials[-1].worth
+                    # Not for nothing, as it says nothing of other shapes.
+                    if attempt.min_ns:
+                        self._wasted_s -= time.monotonic() - started
                     if not self._budget and trials[-1].is_usable:
                         break
             best = self._choose(signature, trials, call)
@@ -319,14 +324,21 @@ class Decider:
                 best.keep()
         return None if best is None else best.function
 
-    def _no_options(self, attempt: Attempt) -> str:
+    def _no_options(self, attempt: Attempt, call: TimedCall) -> str:
         """Why an attempt's options of the compiler are not used; empty if they are."""
         given = self._options.given.get("compiler_options") or {}
         if both := sorted(attempt.options.keys() & given.keys()):
             return f"{both[0]} is given"
         if given and attempt.decided.engine == "wheel":
             return f"{min(given)} is given, an option of jaxlib's compiler"
-        return LATER_OPTIONS if attempt.options and self._is_later else ""
+        if attempt.options and self._is_later:
+            return LATER_OPTIONS
+        if attempt.options:
+            try:
+                types_of(self._jax, (call.args, call.kwargs))
+            except Exception:  # of a pytree that checks its leaves
+                return UNSHAREABLE
+        return ""
 
     def _kept(self, stages: Stages) -> Tuned | None:
         """What `hloenv.tune` has found for these arguments; None if nothing."""
@@ -518,13 +530,7 @@ class Decider:
             return None
         self.shared.forget(signature)
         if best.lowered is not None:
-            try:
-                types = types_of(self._jax, (call.args, call.kwargs))
-            except Exception:  # of a pytree that checks its leaves
-                if best.replaced is not None:
-                    self.replacements.leave(best.replaced)
-                self.considered.leave(best.decided, UNSHAREABLE)
-                return None
+            types = types_of(self._jax, (call.args, call.kwargs))
             self.shared.keep(signature, types, best.lowered.compile())
         if best.replaced is not None:
             self.replacements.use(best.replaced)

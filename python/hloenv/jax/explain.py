@@ -24,7 +24,15 @@ def explain(name: str, considered: Sequence[Decided]) -> str:
     """
     if not considered:
         return f"{name}: nothing was considered; call it first"
-    return "\n".join(line for each in considered for line in _of(name, each))
+    # Of each signature the version in use, or the last one.
+    shown = {each.signature: each for each in considered if each.fresh_bytes}
+    shown |= {each.signature: each for each in considered if each.is_used}
+    lines: list[str] = []
+    for each in considered:
+        lines += _of(name, each)
+        if each is shown.get(each.signature) and each.fresh_bytes:
+            lines += [f"  {text}" for text in [fresh_text(each.fresh_bytes)] if text]
+    return "\n".join(lines)
 
 
 def signature_text(types: Iterable[object]) -> str:
@@ -48,9 +56,7 @@ def _of(name: str, decided: Decided) -> Iterator[str]:
     if decided.left_out:
         yield f"  {decided.left_out} by XLA's own code, not by YNNPACK"
     if decided.options:
-        yield f"  compiled with {decided.options}"
-    if fresh := fresh_text(decided.fresh_bytes):
-        yield f"  {fresh}"
+        yield f"  with {decided.options}"
     if decided.engine == "wheel":
         yield "  by TensorFlow's XLA, whose code jax calls"
     for part in (decided, decided.then):

@@ -3,8 +3,9 @@
 
 jaxlib 0.10 gives it all reductions of thousands of float32, each together with the
 operations around it, and most convolutions. The library takes some 20 ns for each row
-of an array, and is slow where rows are short; it is slow at some convolutions, and at
-some that a reduction has taken along. One compiler option leaves all reductions, or all
+of an array, and is slow where rows are short, and where slices of more than 64 KiB are
+added to each other, such as images; it is slow at some convolutions, and at some that a
+reduction has taken along. One compiler option leaves all reductions, or all
 convolutions, of a module to XLA's own code. The times are of one core of a server's
 CPU (docs/results/library.md).
 """
@@ -59,6 +60,9 @@ _LONG_ROW, _LONG_ADDED_ROW = 32, 16
 # Nanoseconds by which XLA's code is slower for each element of a long row, or of an
 # array of which whole rows are added.
 _SLOWER_NS, _SLOWER_ROWS_NS = 0.3, 3.0
+# Elements of a slice above which the library is slow, and nanoseconds that it takes
+# more for each element of an array, and of what it computes itself.
+_WIDE_SLICE, _SLICE_NS, _COMPUTED_SLICE_NS = 1 << 14, 0.12, 2.0
 # Operations in a nanosecond of XLA's convolutions. With the share of its time by which
 # the library's differs: of depthwise convolutions, of grouped ones, of those of few
 # features.
@@ -245,6 +249,10 @@ def _reduction(graph: HloGraph, node: int) -> float:
     dims = _input_dims(graph, node)
     elements, columns = math.prod(dims), dims[-1]
     result = [int(each) for each in graph.dims[node, : int(graph.rank[node])]]
+    if result == dims[1:] and math.prod(result) > _WIDE_SLICE:
+        source = int(graph.edge_sources[graph.in_offsets[node]])
+        is_given = opcodes()[graph.opcode[source]] in _NO_WORK
+        return elements * (_SLICE_NS if is_given else _COMPUTED_SLICE_NS)
     # Of a square array, it counts as of rows.
     adds_rows = len(dims) > 2 and bool(result) and result[-1:] == dims[-1:]
     if columns < (_LONG_ADDED_ROW if adds_rows else _LONG_ROW):

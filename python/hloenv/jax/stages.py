@@ -22,8 +22,10 @@ class Stages:
         wanted: name of the attempt that another process found best, without settings;
             empty if unknown.
         settings: of that attempt.
-        gained: speed-ups of the attempts that have been tried, by name; 1 if they were
-            not compared, 0 if they may not be used.
+        is_later: whether a function of jax.jit for decided signatures is in use, which
+            takes no options of the compiler.
+        gained: what the attempts that have been tried are worth, by name, as of a
+            `Trial`.
         compares: whether what is tried is compared with plain jax.jit.
     """
 
@@ -43,6 +45,7 @@ class Stages:
         self.lowered = lower_traced(traced)
         self.wanted = ""
         self.settings: tuple[str, ...] = ()
+        self.is_later = False
         self.gained: dict[str, float] = {}
 
     @property

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -88,4 +89,8 @@ class TimedCall:
 
     def is_short_for(self, attempt: Attempt) -> bool:
         """Whether it takes so little time that an attempt cannot be faster."""
-        return attempt.min_ns > 0 and time_of(self.plain) < attempt.min_ns
+        return attempt.min_ns > 0 and self._plain_ns < attempt.min_ns
+
+    @functools.cached_property
+    def _plain_ns(self) -> int:
+        return time_of(self.plain)

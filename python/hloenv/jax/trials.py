@@ -14,6 +14,8 @@ from .verdicts import Verdict
 
 # Lower end of the interval of the speed-up by another compiler.
 _MIN_GAIN_OF_ANOTHER = 1.05
+# What each option of jaxlib's code generator must gain, as later signatures have none.
+_MIN_GAIN_OF_OPTION = 1.02
 
 
 @dataclass
@@ -51,9 +53,19 @@ class Trial:
         return not self.reason
 
     @property
-    def gain(self) -> float:
-        """The speed-up; 1 if it was not compared, 0 if it may not be used."""
-        return (self.decided.speedup or 1.0) if self.is_usable else 0.0
+    def worth(self) -> float:
+        """The speed-up, 1 if it was not compared, less what it must gain more.
+
+        By another compiler, or by options; 0 if it may not be used.
+        """
+        if not self.is_usable:
+            return 0.0
+        speedup = self.decided.speedup or 1.0
+        if self.decided.tuned:
+            return speedup
+        if self.decided.engine == "wheel":
+            speedup /= _MIN_GAIN_OF_ANOTHER
+        return speedup / _MIN_GAIN_OF_OPTION ** len(self.decided.options.split())
 
     def free(self) -> None:
         """Frees what was made for it, as it is not used."""
@@ -110,14 +122,7 @@ def _is_little(result: Comparison) -> bool:
 def fastest(trials: Iterable[Trial]) -> Trial | None:
     """The fastest of those that may be used; None if there is none."""
     usable = [each for each in trials if each.is_usable]
-    return max(usable, key=_worth, default=None)
-
-
-def _worth(trial: Trial) -> float:
-    """The speed-up; by another compiler, less what it must gain more."""
-    speedup = trial.decided.speedup or 1.0
-    is_other = trial.decided.engine == "wheel" and not trial.decided.tuned
-    return speedup / _MIN_GAIN_OF_ANOTHER if is_other else speedup
+    return max(usable, key=lambda each: each.worth, default=None)
 
 
 def verdict_of(best: Trial | None, considered: Iterable[Decided]) -> Verdict:

@@ -5,20 +5,20 @@ The C library returns large blocks to the system as soon as they are freed: thos
 over 32 MiB always, and of over 64 MiB in each thread but the first. XLA's CPU backend
 allocates the results and the temporary buffers of each call anew, so that the system
 maps and clears each of their pages in each call, which takes as long as computing
-several values for each: jax.jit's `x + 1` of 50 MB takes 20 ms, and 2 ms in memory that
-the process has kept (docs/guide/jax.md).
+several values for each: jax.jit's `x + 1` of 80 MiB takes 32 ms, and 4 ms in memory
+that the process has kept (docs/results/memory.md).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import operator
 import os
-import platform
 import resource
 from pathlib import Path
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 
 # Parameters of glibc's mallopt.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
@@ -41,27 +41,36 @@ def keep_memory(max_bytes: int | None = None) -> bool:
 
     Call it once, before the first computation: threads that have allocated memory
     before keep their own way for blocks of over 64 MiB. It holds for the whole process,
-    jax.jit and numpy as well, and cannot be undone. A process keeps about the most
-    memory that it has used; where blocks of many sizes take turns, it may be more.
+    jax.jit and numpy as well, and cannot be undone. All threads then allocate from one
+    arena. A process keeps about the most memory that it has used; where blocks of many
+    sizes take turns, it may be more.
 
         hloenv.keep_memory()
         step = jax.jit(step)
 
     Args:
         max_bytes: the largest block that is kept, from 128 KiB to 2 GiB - 1; an eighth
-            of the memory that the process may use by default, at most 2 GiB - 1.
+            of the memory that the process may use by default, at most 2 GiB - 1. glibc
+            before 2.35 keeps blocks of all sizes, if this is above 32 MiB.
 
     Returns:
         Whether the C library does so: False if it is not glibc.
 
     Raises:
         ArgumentError: `max_bytes` is out of range.
+        ArgumentTypeError: it is no integer.
     """
+    try:
+        max_bytes = None if max_bytes is None else operator.index(max_bytes)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"max_bytes must be an integer, got {max_bytes!r}"
+        ) from None
     if max_bytes is not None and not _LEAST <= max_bytes <= _LARGEST:
         raise ArgumentError(
             f"max_bytes must be from {_LEAST} to {_LARGEST}, got {max_bytes}"
         )
-    if platform.libc_ver()[0] != "glibc":
+    if not _is_glibc():
         return False
     memory = _memory_bytes()
     block = max_bytes or max(_LEAST, min(_LARGEST, memory // _BLOCK_SHARE))
@@ -73,10 +82,17 @@ def keep_memory(max_bytes: int | None = None) -> bool:
     return all((is_kept, mallopt(_TRIM_THRESHOLD, free), mallopt(_ARENA_MAX, 1)))
 
 
-def fresh_bytes() -> int:
-    """Memory that the system has cleared for this process so far.
+def _is_glibc() -> bool:
+    with contextlib.suppress(ValueError, OSError):  # it has no such name
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    return False
 
-    The difference of two of these is what was allocated anew between them.
+
+def fresh_bytes() -> int:
+    """Memory of which this process has touched the pages for the first time, so far.
+
+    The difference of two of these is about what all threads have got anew between them:
+    less where the system has pages of 2 MiB, which count as one of 4 KiB each.
     """
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     return faults * resource.getpagesize()

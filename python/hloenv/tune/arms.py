@@ -325,6 +325,10 @@ class Bandit:
 
         return max(tried, key=bound)
 
+    def passed(self, name: str) -> None:
+        """Notes that an arm had no proposal: it may have one later."""
+        self._waiting.discard(name)
+
     def _cost(self, name: str) -> float:
         """Seconds of a measurement of the arm, over the mean of all; bounded."""
         every = [each for some in self._seconds.values() for each in some]

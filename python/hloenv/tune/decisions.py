@@ -157,7 +157,7 @@ DECISIONS = (
     _rewrites(
         "forms",
         "forms",
-        "forms of convolutions, small dots, short reductions and sorts",
+        "forms of convolutions, dots, reductions, sorts and functions",
         (
             ("known", "reassociating", _FORMS, "known-forms"),
             ("convolutions", "reassociating", _CONVOLUTIONS, "known-forms"),

@@ -264,6 +264,7 @@ class Tuner:
                 start = base or (PLAIN if best is None else best.configuration)
                 found = arm.ask(start, self._proposed.__contains__)
                 if found is None:
+                    bandit.passed(arm.name)
                     del open_[arm.name]
                     continue
                 self._proposed.add(found)
