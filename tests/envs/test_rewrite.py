@@ -21,7 +21,7 @@ from hloenv.envs import (
     RewriteAllEnv,
     RewriteEnv,
 )
-from hloenv.envs.candidates import PASSES, CandidateTable, candidate_features
+from hloenv.envs.candidates import ALIKE, PASSES, CandidateTable, candidate_features
 from hloenv.envs.game_memo import Play
 from hloenv.envs.rewards import get_reward, list_rewards
 from hloenv.errors import ArgumentError, PassError
@@ -301,7 +301,18 @@ def test_features_name_the_passes_of_the_spaces() -> None:
         for stop in stops
         for each in stop.passes
     }
-    assert names <= set(PASSES)
+    assert {ALIKE.get(name, name) for name in names} <= set(PASSES)
+
+
+@pytest.mark.compile
+def test_a_pass_that_no_network_knows_is_marked_as_one_like_it() -> None:
+    module = HloModule.from_text(
+        "HloModule m\nENTRY e { x = f32[8] parameter(0)\n ROOT s = f32[8] sine(x) }"
+    )
+    alternatives = HloEnv(module).get_alternatives("math-forms")
+    rows = CandidateTable(alternatives).rows()
+    column = candidate_features().index("by_sort-forms")
+    assert rows.x[rows.choice == 1, column].tolist() == [1.0]
 
 
 @pytest.mark.needs("torch", "torch_geometric")

@@ -12,7 +12,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import InvalidModuleError
-from hloenv.jax import auto, from_jax, settings
+from hloenv.jax import auto, decider, from_jax, settings
 from hloenv.runtime.machine import this_machine
 from support import jax_outputs
 from support.jit_auto import (
@@ -216,6 +216,14 @@ def test_donated_arguments_stay_allowed(wide):
     for _ in range(2):
         assert_same(fast(X + 0), soft(X))
     assert fast.decided[0].options == TEXT
+
+
+def test_after_a_long_decision_none_is_tried(wide, monkeypatch):
+    monkeypatch.setattr(decider, "_MAX_OPTION_BUDGETS", 0.0)
+    wide += [FASTER]
+    fast = hloenv.jit(depthwise, remember=False)
+    assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    assert [each.options for each in fast.decided] == [""]
 
 
 def test_without_comparisons_there_are_none(wide):

@@ -35,6 +35,9 @@ PASSES = (
     *("general-layout", "fusion", "general-fusion", "dot-lowering", "thunk-order"),
     *("cpu-parallel-task-assigner", "sort-forms", "single-kernel", "substitutions"),
 )
+# Those that are marked as another one of the same kind, as networks that have been
+# trained know nothing of them.
+ALIKE = {"math-forms": "sort-forms"}
 _KINDS = ("instruction", "sites", "pass")
 _CHANGES = {
     "instructions": (count_weights, 1.0),
@@ -245,7 +248,8 @@ class CandidateTable:
         offsets = graph.choice_pass_offsets
         result = np.zeros((len(offsets) - 1, len(PASSES)), np.bool_)
         known = {name: number for number, name in enumerate(PASSES)}
-        numbers = [known.get(name, -1) for name in graph.pass_names]
+        names = [ALIKE.get(name, name) for name in graph.pass_names]
+        numbers = [known.get(name, -1) for name in names]
         number = np.array(numbers, np.int64)[graph.choice_passes]
         choice = np.repeat(np.arange(len(result)), np.diff(offsets))
         result[choice[number >= 0], number[number >= 0]] = True

@@ -59,6 +59,8 @@ from .wrapping import (
 _MAX_SIGNATURES = 4096
 # Times the budget: no further attempt starts after so long.
 _MAX_BUDGETS = 120
+# After so long, nothing is compiled with other options of the code generator.
+_MAX_OPTION_BUDGETS = 30
 # Times the budget: a function is left alone for whose last arguments deciding has taken
 # so long, all for nothing.
 _MAX_WASTED = 120
@@ -285,6 +287,9 @@ class Decider:
                     reason = f"deciding has taken longer than its limit of {limit:g} s"
                     self.considered.leave(attempt.decided, reason)
                     break
+                is_late = time.monotonic() > began + _MAX_OPTION_BUDGETS * self._budget
+                if verdict is None and attempt.decided.options and is_late:
+                    continue
                 if verdict is None and call.is_short_for(attempt):
                     continue
                 started = time.monotonic()
@@ -296,7 +301,7 @@ class Decider:
                     trials.append(tried)
                     stages.gained[attempt.name] = trials[-1].worth
                     # Not for nothing, as it says nothing of other shapes.
-                    if attempt.min_ns:
+                    if attempt.decided.options:
                         self._wasted_s -= time.monotonic() - started
                     if not self._budget and trials[-1].is_usable:
                         break
@@ -530,7 +535,13 @@ class Decider:
             return None
         self.shared.forget(signature)
         if best.lowered is not None:
-            types = types_of(self._jax, (call.args, call.kwargs))
+            try:
+                types = types_of(self._jax, (call.args, call.kwargs))
+            except Exception:  # what was tuned, of a pytree that checks its leaves
+                if best.replaced is not None:
+                    self.replacements.leave(best.replaced)
+                self.considered.leave(best.decided, UNSHAREABLE)
+                return None
             self.shared.keep(signature, types, best.lowered.compile())
         if best.replaced is not None:
             self.replacements.use(best.replaced)
