@@ -35,7 +35,7 @@ _GROUPS = (
     (_OF_USERS, r"(?!)"),
     (
         _OWN,
-        r"^general-|^reassociate$|^merge-dots$|^(convolution|dot|reduce)-forms$"
+        r"^general-|^reassociate$|^merge-dots$|-forms$"
         r"|^dot-lowering$|^(thunk-order|single-kernel)$",
     ),
     (
