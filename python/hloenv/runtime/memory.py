@@ -5,7 +5,7 @@ The C library returns large blocks to the system as soon as they are freed: thos
 over 32 MiB always, and of over 64 MiB in each thread but the first. XLA's CPU backend
 allocates the results and the temporary buffers of each call anew, so that the system
 maps and clears each of their pages in each call, which takes as long as computing
-several values for each: jax.jit's `x + 1` of 80 MiB takes 32 ms, and 4 ms in memory
+several values for each: jax.jit's `x + 1` of 64 MiB takes 29 ms, and 3 ms in memory
 that the process has kept (docs/results/memory.md).
 """
 
