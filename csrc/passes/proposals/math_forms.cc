@@ -25,9 +25,11 @@
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/number_keys.h"
 #include "passes/proposals/rules.h"
+#include "support/status.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/literal_util.h"
 #include "xla/primitive_util.h"
+#include "xla/service/hlo_creation_utils.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -220,8 +222,8 @@ HloInstruction* ExactRemainder(HloInstruction* x, HloInstruction* y,
   return build.Convert(rest, x->shape().element_type());
 }
 
-// A computation of a pair of arrays of `shape`, of which the second is a
-// broadcast number if `is_scalar`.
+// A computation of an array of `shape` and a second one, or a number in its
+// place, which it broadcasts.
 HloComputation* BranchOf(
     xla::HloModule* module, const xla::Shape& pair, const xla::Shape& shape,
     const std::function<HloInstruction*(HloInstruction*, HloInstruction*,
@@ -246,7 +248,8 @@ HloComputation* BranchOf(
   return computation;
 }
 
-HloInstruction* BuildRemainder(HloInstruction* x, HloInstruction* y) {
+absl::StatusOr<HloInstruction*> BuildRemainder(HloInstruction* x,
+                                               HloInstruction* y) {
   HloComputation* computation = x->parent();
   const xla::Shape& shape = x->shape();
   // All quotients are small, or the C library's function is called for all.
@@ -269,23 +272,13 @@ HloInstruction* BuildRemainder(HloInstruction* x, HloInstruction* y) {
   HloInstruction* both = build.Binary(HloOpcode::kAnd, is_small, is_finite);
   HloInstruction* all = both;
   if (!shape.dimensions().empty()) {
-    const xla::Shape scalar = xla::ShapeUtil::MakeShape(xla::PRED, {});
-    HloComputation::Builder builder("all");
-    HloInstruction* one = builder.AddInstruction(
-        HloInstruction::CreateParameter(0, scalar, "one"));
-    HloInstruction* other = builder.AddInstruction(
-        HloInstruction::CreateParameter(1, scalar, "other"));
-    builder.AddInstruction(
-        HloInstruction::CreateBinary(scalar, HloOpcode::kAnd, one, other));
-    HloComputation* reducer =
-        x->GetModule()->AddEmbeddedComputation(builder.Build());
     std::vector<int64_t> dimensions(shape.dimensions().size());
     std::iota(dimensions.begin(), dimensions.end(), 0);
-    all = build.Add(HloInstruction::CreateReduce(
-        scalar, both,
-        build.Add(HloInstruction::CreateConstant(
-            xla::LiteralUtil::CreateR0<bool>(true))),
-        dimensions, reducer));
+    HloInstruction* truth_value = build.Add(
+        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<bool>(true)));
+    HLOENV_ASSIGN_OR_RETURN(
+        all,
+        xla::MakeReduceHlo(both, truth_value, dimensions, HloOpcode::kAnd));
   }
   HloInstruction* pair = build.Add(HloInstruction::CreateTuple({x, y}));
   HloComputation* fast =

@@ -19,11 +19,7 @@ from ..rewrite.trace import ModuleId
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, has_options
-from .compare import (
-    ALL_NAN,
-    Running,
-    compare,
-)
+from .compare import ALL_NAN, Running, compare
 from .considered import Considered
 from .decide import (
     KEEPS_DONATED,

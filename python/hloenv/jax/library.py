@@ -60,8 +60,8 @@ _LONG_ROW, _LONG_ADDED_ROW = 32, 16
 # Nanoseconds by which XLA's code is slower for each element of a long row, or of an
 # array of which whole rows are added.
 _SLOWER_NS, _SLOWER_ROWS_NS = 0.3, 3.0
-# Elements of a slice above which the library is slow, and nanoseconds that it takes
-# more for each element of an array, and of what it computes itself.
+# Elements of a slice above which the library is slower than XLA's code, and by how many
+# nanoseconds for each element: of an array in memory, and of one that it computes.
 _WIDE_SLICE, _SLICE_NS, _COMPUTED_SLICE_NS = 1 << 14, 0.12, 2.0
 # Operations in a nanosecond of XLA's convolutions. With the share of its time by which
 # the library's differs: of depthwise convolutions, of grouped ones, of those of few
