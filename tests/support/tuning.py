@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def interacting(configuration):
 
 @dataclasses.dataclass
 class Simulated:
-    """Takes the place of `Measuring` and of `build_candidate`."""
+    """Takes the place of `Measuring`, of `build_candidate` and of the clock."""
 
     speedup_of: object = interacting
     control_of: Control = STEADY
@@ -56,6 +57,13 @@ class Simulated:
     failure: str = "CompileError"
     # Of all recipes; a file may have these.
     options: dict[str, object] | None = None
+    # Seconds of the next measurement.
+    seconds_of: Callable[[], float] = lambda: 0.001
+    now: float = 0.0
+
+    def monotonic(self):
+        self.now += 1e-6
+        return self.now
 
     def __call__(self, *_, **__):
         return self
@@ -103,6 +111,7 @@ class Simulated:
         for number in reversed(candidates):
             configuration = candidates[number].configuration
             self.measured.append(configuration)
+            self.now += self.seconds_of()
             if len(self.measured) >= self.interrupt_at:
                 self.interrupt_at = 10**9
                 raise KeyboardInterrupt

@@ -46,6 +46,16 @@ def test_a_stage_changes_the_best():
     )
 
 
+def test_an_engine_is_tried_with_each_choice_that_only_it_has():
+    alone = [each.text for each in everything(StageArm(Space(), "engine"))]
+    assert alone == ["engine=wheel-passes", "engine=wheel"]
+    arm = StageArm(Space(), "engine", is_joint=True)
+    found = [each.text for each in everything(arm)]
+    assert found.index("engine=wheel") < found.index("engine=wheel, fusion=by-bytes")
+    assert "engine=wheel-passes, layout=estimated" in found
+    assert not any("forms=" in each for each in found)
+
+
 def test_a_stage_without_decisions_for_the_engine_proposes_nothing():
     assert everything(StageArm(Space(), "layout")) == []
 

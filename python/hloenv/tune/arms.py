@@ -60,9 +60,19 @@ class Arm(Protocol):
 class StageArm:
     """Changes the decisions of one stage: first one at a time, then two."""
 
-    def __init__(self, space: Space, stage: str) -> None:
+    def __init__(self, space: Space, stage: str, *, is_joint: bool = False) -> None:
+        """Proposes nothing yet.
+
+        Args:
+            space: of the decisions.
+            stage: whose decisions to change.
+            is_joint: whether a choice that makes decisions of other stages possible,
+                such as an engine, is also tried with each of their choices: alone it
+                may lose what it gains with one of them.
+        """
         self.name = stage
         self._space = space
+        self._is_joint = is_joint
 
     def ask(
         self, best: Configuration, is_known: Callable[[Configuration], bool]
@@ -86,9 +96,22 @@ class StageArm:
         ]
         for name, choice in single:
             yield best.with_choice(name, choice)
+        if self._is_joint:
+            for name, choice in single:
+                yield from self._opened(best, best.with_choice(name, choice))
         for (one, first), (two, second) in itertools.combinations(single, 2):
             if one != two:
                 yield best.with_choice(one, first).with_choice(two, second)
+
+    def _opened(
+        self, before: Configuration, changed: Configuration
+    ) -> Iterator[Configuration]:
+        """The changed one with each choice of decisions that only it has."""
+        possible = {each.name for each in self._space.active(before)}
+        for decision in self._space.active(changed):
+            if decision.name not in possible:
+                for choice in decision.choices[1:]:
+                    yield changed.with_choice(decision.name, choice.name)
 
     def tell(self, configuration: Configuration, log_speedup: float) -> None:
         """Nothing: what is measured is known to the driver."""

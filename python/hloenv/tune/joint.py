@@ -65,7 +65,7 @@ def joint_arms(
         say: takes messages.
     """
     arms: list[Arm] = [NearArm(space, near)] if near else []
-    arms += [StageArm(space, each) for each in _ordered(space)]
+    arms += [StageArm(space, each, is_joint=True) for each in _ordered(space)]
     try:
         arms.append(JointArm(space, seed=options.seed))
     except ImportError as error:
