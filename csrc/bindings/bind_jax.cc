@@ -7,6 +7,7 @@
 #include "bindings/gil.h"
 #include "bindings/jit_calls.h"
 #include "hlo/jax_compat.h"
+#include "runtime/own_calls.h"
 
 namespace hloenv {
 
@@ -20,6 +21,10 @@ void BindJax(py::module_& m) {
         WithoutGil());
   m.def("without_shardings", &WithoutShardings, py::arg("module"),
         WithoutGil());
+  m.def(
+      "calls_onednn",
+      [](const Module& module) { return CallsOneDnn(module.hlo()); },
+      py::arg("module"), WithoutGil());
   m.def(
       "has_marked_dots",
       [](const Module& module) { return HasMarkedDots(module.hlo()); },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/xla_pipeline.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -208,7 +209,11 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
   QuietScope scope;
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module.hlo()));
-  if (!run.place.has_value()) {
+  const bool is_decided = std::any_of(
+      run.decided.begin(), run.decided.end(), [](const std::string& entry) {
+        return absl::StartsWith(entry, "onednn-calls");
+      });
+  if (!run.place.has_value() && !is_decided) {
     HLOENV_RETURN_IF_ERROR(CheckNoOneDnn(module.hlo()));
   }
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());

@@ -5,11 +5,13 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <optional>
 
 #include "backend/dot_lowering.h"
 #include "backend/thunk_order.h"
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
+#include "runtime/own_calls.h"
 #include "support/cpu_executable.h"
 #include "support/memory_maps.h"
 #include "support/quiet.h"
@@ -165,6 +167,12 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
   QuietScope scope;
   HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
+  if (calls_onednn_) {
+    // XLA exports these calls without what they hold, and fails to load them.
+    return Error(kCompileError,
+                 absl::StrCat("the code of module '", hlo().name(),
+                              "' calls oneDNN and cannot be linked again"));
+  }
   ThunkOrderScope execution;
   HLOENV_RETURN_IF_ERROR(execution.Enter(hlo()));
   auto load = [&]() -> absl::StatusOr<std::unique_ptr<xla::Executable>> {
@@ -224,6 +232,7 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Wrap(
                  "XLA's host compiler produced no thunks, but hloenv runs only "
                  "thunks");
   }
+  executable->calls_onednn_ = CallsOneDnn(executable->hlo());
   HLOENV_RETURN_IF_ERROR(executable->PlaceBuffers());
   return executable;
 }
@@ -403,6 +412,8 @@ absl::Status Executable::RunWith(absl::Span<const void* const> inputs,
   SetInputs(inputs, outputs, frame.get());
   absl::Status status;
   {
+    std::optional<QuietScope> scope;  // it logs its first call
+    if (calls_onednn_) scope.emplace();
     // As in XLA's own runtimes, so that results do not depend on the caller.
     tsl::port::ScopedFlushDenormal flush;
     tsl::port::ScopedSetRound round(FE_TONEAREST);

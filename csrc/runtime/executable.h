@@ -101,7 +101,7 @@ class Executable {
 
   // Links the same code at another address. The address affects the speed, so
   // accurate timings use several copies. Much cheaper than a compile. Errors:
-  // CompileError.
+  // CompileError, also for code that calls oneDNN.
   absl::StatusOr<std::shared_ptr<Executable>> Copy() const;
 
   // The number of thunk sequences (of the entry and of the computations of
@@ -181,6 +181,7 @@ class Executable {
   };
   std::vector<ScratchPlace> scratch_places_;
   size_t scratch_bytes_ = 0;
+  bool calls_onednn_ = false;
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Frame>> free_frames_;

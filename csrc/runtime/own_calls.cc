@@ -161,17 +161,22 @@ absl::Status CheckOwnCalls(const xla::HloModule& module) {
       });
 }
 
+bool CallsOneDnn(const xla::HloModule& module) {
+  return !CheckNoOneDnn(module).ok();
+}
+
 absl::Status CheckNoOneDnn(const xla::HloModule& module) {
-  return ForEachCustomCall(
-      module, [](const Call& call, const std::string& target) {
-        if (!absl::StartsWith(target, "__onednn$")) return absl::OkStatus();
-        return Error(
-            kCompileError,
-            absl::StrCat("custom call '", call.name(), "' of '", target,
-                         "' is made by XLA's own passes, so XLA's pipeline has "
-                         "already run on this module: compile it with "
-                         "finish='none'"));
-      });
+  return ForEachCustomCall(module, [](const Call& call,
+                                      const std::string& target) {
+    if (!absl::StartsWith(target, "__onednn$")) return absl::OkStatus();
+    return Error(
+        kCompileError,
+        absl::StrCat("custom call '", call.name(), "' of '", target,
+                     "' is made by passes: if XLA's pipeline has run on the "
+                     "module, compile it with finish='none'; if it was "
+                     "decided (onednn-calls), load it from a file that "
+                     "HloModule.save has written"));
+  });
 }
 
 }  // namespace hloenv

@@ -22,4 +22,6 @@ absl::Status CheckOwnCalls(const xla::HloModule& module);
 // which XLA's pipeline has not run.
 absl::Status CheckNoOneDnn(const xla::HloModule& module);
 
+bool CallsOneDnn(const xla::HloModule& module);
+
 }  // namespace hloenv

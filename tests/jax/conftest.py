@@ -46,6 +46,27 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[Comparison]:
 
 
 @pytest.fixture(autouse=True)
+def no_onednn(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """No convolutions by oneDNN; they have tests of their own. Returns what finds them."""
+    from hloenv.jax import auto
+
+    calls_of = auto.calls_of
+    monkeypatch.setattr(auto, "calls_of", lambda _: None)
+    return calls_of
+
+
+@pytest.fixture
+def with_onednn(no_onednn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As outside of these tests, where this jaxlib has it."""
+    from hloenv.jax import auto
+    from hloenv.jax.onednn import has_onednn
+
+    if not has_onednn():
+        pytest.skip("this jaxlib has no oneDNN")
+    monkeypatch.setattr(auto, "calls_of", no_onednn)
+
+
+@pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other options, which may be faster by chance; they have tests of their own."""
     from hloenv.jax import auto

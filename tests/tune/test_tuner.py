@@ -30,7 +30,9 @@ def test_jointly_finds_what_the_stages_alone_do_not(simulated, program, seed):
     assert sequence.label == "forms=known, vectors=512"
     alone, _ = tune(program, mode="alone", keep=False)
     jointly, _ = tune(program, mode="jointly", keep=False, seed=seed)
-    assert jointly.label == "engine=wheel, forms=known, fusion=by-bytes"
+    # Others change nothing here, and may be in it.
+    needed = {"engine=wheel", "forms=known", "fusion=by-bytes"}
+    assert needed <= set(jointly.label.split(", "))
     assert sequence.speedup < alone.speedup < jointly.speedup
 
 

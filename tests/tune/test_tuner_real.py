@@ -56,11 +56,13 @@ def test_a_real_function_is_tuned_and_then_used(monkeypatch):
     monkeypatch.setattr(tuner_module, "Measuring", Timed)
     faster = Comparison(speedup=1.9, interval=(1.8, 2.0))
     monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
-    args = jnp.ones((3, 3, 1, 32)), jnp.ones((2, 16, 16, 32))
+    args = jnp.ones((3, 3, 1, 32)), jnp.ones((2, 28, 28, 32))
     options = TuneOptions(mode="sequence", stages=("forms",), threads=1, workers=1)
     found = hloenv.tune(jax.grad(step), *args, options=options)
     (entry,) = found.entries
-    assert (entry.label, entry.interval) == ("forms=known", (1.8, 2.0))
+    # Where jaxlib has no oneDNN, the other.
+    assert entry.label in ("calls=onednn", "forms=known")
+    assert entry.interval == (1.8, 2.0)
     assert entry.numerics == "reassociating"
     assert entry.excess <= 1
     fast = hloenv.jit(jax.grad(step), policy="tuned")
@@ -68,7 +70,7 @@ def test_a_real_function_is_tuned_and_then_used(monkeypatch):
         fast(*args), jax.jit(jax.grad(step))(*args), rtol=1e-3, atol=1e-2
     )
     (one,) = fast.decided
-    assert one.tuned == "forms=known"
+    assert one.tuned == entry.label
 
 
 @pytest.mark.compile

@@ -168,11 +168,11 @@ const std::vector<ExcludedPass>& ExcludedPasses() {
       {"literal-canonicalizer",
        "it fails a CHECK on tuple constants, and changes no instruction"},
       {"onednn-contraction-rewriter",
-       "XLA's CPU compiler does not use it in this build, and its header "
-       "includes oneDNN's"},
+       "its calls of oneDNN have scratch memory for a number of threads, and "
+       "a process with more fails a CHECK: decide onednn-calls"},
       {"onednn-ops-rewriter",
-       "XLA's CPU compiler does not use it in this build, and its header "
-       "includes oneDNN's"},
+       "it takes normalizations along another dimension of a square array for "
+       "a softmax"},
       {"sharding-propagation", "it is for several devices"},
       {"simplification after layout assignment",
        "it fails a CHECK on modules whose layouts XLA did not assign: decide "

@@ -81,6 +81,7 @@ std::vector<PassInfo> LoweringPasses() {
        }},
       GeneralFusionPass(),
       DotLoweringPass(),
+      OneDnnCallsPass(),
       ThunkOrderPass(),
       GeneralLayoutPass(),
       {"optimize_input_output_buffer_alias",

@@ -15,6 +15,7 @@ PassInfo GeneralLayoutPass();     // general_layout.cc
 PassInfo GeneralSimplifyPass();   // general_simplify.cc
 PassInfo MathFormsPass();         // math_forms.cc
 PassInfo MergeDotsPass();         // merge_dots.cc
+PassInfo OneDnnCallsPass();       // onednn_calls.cc
 PassInfo ReassociatePass();       // reassociate.cc
 PassInfo ReduceFormsPass();       // reduce_forms.cc
 PassInfo SingleKernelPass();      // single_kernel.cc

@@ -36,7 +36,7 @@ _GROUPS = (
     (
         _OWN,
         r"^general-|^reassociate$|^merge-dots$|-forms$"
-        r"|^dot-lowering$|^(thunk-order|single-kernel)$",
+        r"|^dot-lowering$|^onednn-calls$|^(thunk-order|single-kernel)$",
     ),
     (
         "Pipelines of XLA's CPU compiler",

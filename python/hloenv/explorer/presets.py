@@ -22,6 +22,12 @@ PRESETS: tuple[Preset, ...] = (
         ],
     },
     {
+        "name": "library calls",
+        "summary": "oneDNN for each convolution and matrix product",
+        "until": "",
+        "passes": ["onednn-calls"],
+    },
+    {
         "name": "all simplifications",
         "summary": "also those that XLA's authors left off",
         "until": "simplification",

@@ -72,6 +72,7 @@ ROUNDING = frozenset(
         "logistic-expander",
         "math-forms",
         "merge-dots",
+        "onednn-calls",
         "operand_upcaster",
         "post_scatter_expansion_simplification",
         "qr_expander",

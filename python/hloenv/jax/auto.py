@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from ..errors import CompileError, HloEnvError, MeasureTimeout
 from ..hlo.module import HloModule
 from ..hlo.passes import run_passes
 from ..policies import Policy, get_policy
+from ..policies.known_calls import CALL_PASSES
 from ..policies.known_forms import FORM_PASSES
 from ..process import child
 from ..rewrite.alternatives import Alternatives
@@ -24,6 +26,7 @@ from .attempts import WITH_OPTIONS, Attempt
 from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
 from .decide import Decided, as_pipelines, check_compiles, decide, label_of
 from .library import left_out_of, options_for
+from .onednn import has_onednn
 from .overhead import for_wheel, may_be_short
 from .replacements import NotReplacedError
 from .settings import SETTINGS, min_ns_of, settings_for
@@ -31,8 +34,10 @@ from .stages import Stages, has_loops
 
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
+_CALLS = CALL_PASSES, "known-calls"
 _KERNELS = ("single-kernel",), "small-loops"
 _PLAIN = "plain"
+_BY_ONEDNN = "onednn"
 _WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS = "wheel", "wheel_forms", "wheel_as_it_is"
 _BY_WHEEL = (_WHEEL, _WHEEL_FORMS, _WHEEL_AS_IT_IS)
 # Rules that are tried alone where all together are not faster.
@@ -111,6 +116,7 @@ class Auto:
         yield from self._without_library(stages, forms)
         if forms is not None:
             yield forms
+        yield from self._by_onednn(stages)
         if forms is None or (
             kernels.replace is not None and not any(stages.gained.values())
         ):
@@ -161,6 +167,22 @@ class Auto:
             attempt = Attempt(_WHEEL_AS_IT_IS, as_it_is)
             prepare = functools.partial(_compiled, attempt, stages)
             yield replace(attempt, prepare=prepare)
+
+    def _by_onednn(self, stages: Stages) -> Iterator[Attempt]:
+        """Convolutions that are faster there by oneDNN; other forms of the rest."""
+        if not stages.compares or stages.wanted not in ("", _BY_ONEDNN):
+            return
+        if "convolution" not in stages.module.opcode_counts():
+            return
+        decided = None if _calls_python(stages.module) else calls_of(stages.module)
+        if decided is None or not has_onednn():
+            return
+        try:
+            call = call_module(decided.applied, stages.traced, stages.lowered)
+        except CompileError as error:
+            yield Attempt(_BY_ONEDNN, decided, reason=str(error))
+            return
+        yield Attempt(_BY_ONEDNN, decided, call, is_promising=True)
 
     def _without_library(
         self, stages: Stages, forms: Attempt | None
@@ -275,6 +297,40 @@ def _compiled(attempt: Attempt, stages: Stages) -> Attempt:
     return replace(attempt, function=function, discard=discard)
 
 
+def calls_of(module: HloModule) -> Decided | None:
+    """The module with calls of oneDNN, and other forms of its other operations.
+
+    Args:
+        module: as jax lowers it.
+
+    Returns:
+        None if no call is known to be faster.
+    """
+    passes, name = _CALLS
+    inlined = _inlined(module)
+    calls = decide(inlined, get_policy(name), as_pipelines(passes), route="stablehlo")
+    if not calls.num_accepted:
+        return None
+    forms = forms_of(calls.applied)
+    if forms is None:
+        return replace(calls, module=module)
+    return replace(
+        forms,
+        module=module,
+        num_alternatives=calls.num_alternatives + forms.num_alternatives,
+        accepted=Counter(calls.accepted) + Counter(forms.accepted),
+    )
+
+
+def _inlined(module: HloModule) -> HloModule:
+    """As XLA's first passes leave it.
+
+    A gradient gets what the function itself has computed, such as weights, as arguments
+    of a call.
+    """
+    return run_passes(module, "call-inliner", "tuple-simplifier").module
+
+
 def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided | None:
     """The module with other forms of its operations; None if no rule applies.
 
@@ -286,10 +342,7 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
     policy = get_policy(name)
     if rules is not None:
         policy = functools.partial(_decide_rules, policy, rules)
-    # As XLA's first passes: a gradient gets what the function itself has computed, such
-    # as weights, as arguments of a call.
-    inlined = run_passes(module, "call-inliner", "tuple-simplifier").module
-    decided = decide(inlined, policy, as_pipelines(passes), route="stablehlo")
+    decided = decide(_inlined(module), policy, as_pipelines(passes), route="stablehlo")
     return replace(decided, module=module) if decided.num_accepted else None
 
 

@@ -33,6 +33,7 @@ from .decide import (
 from .executables import compile_attempt, keep_executable
 from .kept import kept_key, recall_tuned
 from .lowering import lower_traced
+from .onednn import not_serialized
 from .recipe import Recipe
 from .replacements import Replacements
 from .settings import split_name
@@ -451,33 +452,36 @@ class Decider:
             self.plans[signature] = self._inside
             return trial
         try:
-            lowered = lower_traced(function.trace(*call.args, **call.kwargs))
-            trial.lowered = lowered if attempt.options else None
-            if attempt.replace is not None:
-                if self._options.donates:
-                    self._wrapped.warn(DonationWarning, KEEPS_DONATED)
-                trial.compiled(
-                    self.replacements.compile(attempt.replace, lowered, attempt.options)
-                )
-            else:
-                compiling = self._options.compiling
-                is_best = verdict is not None and self._remembers
-                compile_attempt(attempt, lowered, compiling, is_best=is_best)
-                trial.keep = functools.partial(
-                    keep_executable, attempt, lowered, compiling
-                )
-            if trial.is_usable and verdict is not None:
-                trial.recalled(verdict)
-            elif trial.is_usable and self._budget:
-                trial.compared(
-                    compare(
-                        call.plain,
-                        call.by(function),
-                        seconds=self._budget,
-                        moved=moved,
-                        is_promising=attempt.is_promising,
+            with not_serialized(attempt.decided.applied):
+                lowered = lower_traced(function.trace(*call.args, **call.kwargs))
+                trial.lowered = lowered if attempt.options else None
+                if attempt.replace is not None:
+                    if self._options.donates:
+                        self._wrapped.warn(DonationWarning, KEEPS_DONATED)
+                    trial.compiled(
+                        self.replacements.compile(
+                            attempt.replace, lowered, attempt.options
+                        )
                     )
-                )
+                else:
+                    compiling = self._options.compiling
+                    is_best = verdict is not None and self._remembers
+                    compile_attempt(attempt, lowered, compiling, is_best=is_best)
+                    trial.keep = functools.partial(
+                        keep_executable, attempt, lowered, compiling
+                    )
+                if trial.is_usable and verdict is not None:
+                    trial.recalled(verdict)
+                elif trial.is_usable and self._budget:
+                    trial.compared(
+                        compare(
+                            call.plain,
+                            call.by(function),
+                            seconds=self._budget,
+                            moved=moved,
+                            is_promising=attempt.is_promising,
+                        )
+                    )
         except BaseException:
             trial.free()
             raise

@@ -22,6 +22,7 @@ from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.serialized import loading, serialize
 from .attempts import Attempt
 from .facts import key_of_lowered
+from .onednn import calls_onednn
 from .verdicts import key_of
 
 _MAX_BYTES = 64 << 20
@@ -90,6 +91,8 @@ def _path_of(
 ) -> Path | None:
     """The file; None if it holds only in this process, or cannot be identified."""
     if attempt.replace is not None or attempt.discard is not None:
+        return None
+    if calls_onednn(attempt.decided.applied):
         return None
     targets = core.custom_call_targets(attempt.decided.applied._core)
     if not all(each[0].startswith(_PORTABLE) for each in targets):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from .._typing import Int64Array
 from ..graph.hlo_graph import opcodes
 from ..rewrite.choice_deltas import is_original
 from .base import register_policy
+from .convolution_sizes import ABSENT, CONVOLUTION_ATTRIBUTES, convolution_at
 from .readers import Readers
 
 if TYPE_CHECKING:
@@ -33,40 +33,19 @@ FORM_PASSES = (
     "math-forms",
 )
 
-_SPATIAL = range(3)
 _WINDOW = range(6)
 _DOT_SIZES = "batch", "lhs", "rhs", "contracting"
 _ATTRIBUTES = (
-    *("feature_group_count", "batch_group_count", "output_batch"),
-    *("kernel_input_feature", "kernel_output_feature"),
-    *(f"sizes_{d}" for d in _WINDOW),
-    *(f"base_dilations_{d}" for d in _WINDOW),
-    *(f"input_spatial_{d}" for d in _SPATIAL),
-    *(f"output_spatial_{d}" for d in _SPATIAL),
+    *CONVOLUTION_ATTRIBUTES,
+    *(f"sizes_{d}" for d in _WINDOW if f"sizes_{d}" not in CONVOLUTION_ATTRIBUTES),
+    *(
+        f"base_dilations_{d}"
+        for d in _WINDOW
+        if f"base_dilations_{d}" not in CONVOLUTION_ATTRIBUTES
+    ),
     *(f"dot_{name}_size" for name in _DOT_SIZES),
 )
-_ABSENT = -(2**40)
 
-# Elements of the window of a patch embedding, from which XLA's convolution with as
-# large a base dilation was slow.
-_LARGE_PATCH = 100
-# Rows of the matrix of patches, features and elements of the window, of convolutions
-# that read the kernel transposed and were slow.
-_FEW_ROWS, _MANY_FEATURES, _MAX_WINDOW = 100, 128, 16
-# Images from which, and output features up to which, phases were faster for gradients
-# of transposed convolutions with respect to their kernels.
-_LARGE_BATCH, _FEW_OUTPUTS = 16, 16
-# Terms of each sum and features, of gradients with respect to kernels that were slow;
-# first layers of networks, which are as narrow, have more patches.
-_FEW_TERMS, _MANY_ROWS = 64, 64
-# Products from which a loop over rows was faster than a reduction for each sum: with so
-# many columns, and with fewer.
-_WIDE_ROW, _SOME_OF_ROWS, _MANY_OF_ROWS = 20, 2**17, 2**23
-# Elements of all patches, up to which one dot was faster; those of grouped convolutions
-# and the input features of a group where so few are enough.
-_MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
-# Those up to which a dot for each element of the window was faster.
-_NARROW_GROUP, _MOST_PATCHES = 4, 2**24
 # Products of matrices, from which multiplications were faster.
 _MANY_DOTS = 100
 # Rows of a product with a transposed matrix; elements of the matrix from which another
@@ -116,98 +95,6 @@ _CALLED = {"periodic": 8000, "angle": 2000, "remainder": 2000, "power": 8000}
 _MOST_CALLED = 64
 
 
-@dataclass(frozen=True)
-class _Convolution:
-    """Sizes of a convolution; `batch`, `inputs` and `outputs` are those of one group.
-
-    Attributes:
-        is_transposed: the output features precede the input features in the kernel, as
-            in gradients with respect to the input.
-    """
-
-    groups: int
-    has_batch_groups: bool
-    batch: int
-    inputs: int
-    outputs: int
-    image: tuple[int, ...]
-    window: tuple[int, ...]
-    positions: int
-    is_transposed: bool
-    has_base_dilation: bool
-
-    @property
-    def taps(self) -> int:
-        return math.prod(self.window)
-
-    @property
-    def is_larger_than_image(self) -> bool:
-        """Whether the window is larger than the input in each dimension."""
-        return not self.has_base_dilation and all(
-            n < k for n, k in zip(self.image, self.window, strict=True)
-        )
-
-    def forms(self) -> tuple[str, ...]:
-        """The faster rules, the best first; none if XLA's form is as fast."""
-        if self.groups > 1:
-            return self._grouped_forms()
-        if self.has_base_dilation and self.positions < self.taps:
-            # The gradient with respect to the kernel of a transposed convolution, whose
-            # batch is the input features here.
-            is_narrow = self.inputs >= _LARGE_BATCH and self.outputs <= _FEW_OUTPUTS
-            return ("phases", "outputs") if is_narrow else ("outputs",)
-        if not self.image:
-            return ()
-        if max(self.image) == 1:
-            return ("taps",) if self.positions == 1 else ("blocks",)
-        if self.positions == 1:
-            # A gradient with respect to a 1x1 kernel, or a window over the image.
-            return ("blocks",)
-        if self.has_base_dilation and self.taps >= _LARGE_PATCH:
-            return ("blocks",)
-        if self.taps == 1:
-            return ("blocks",) if self.is_transposed else ()
-        if self.is_larger_than_image:
-            few = ("taps", "patches")
-            return few if self.is_transposed else few[::-1]
-        if self.has_base_dilation:
-            return ()
-        rows = self.batch * self.positions
-        is_wide = min(self.inputs, self.outputs) >= _MANY_FEATURES
-        if self.is_transposed and rows <= _FEW_ROWS and is_wide:
-            return ("taps",) if self.taps <= _MAX_WINDOW else ()
-        terms = self.inputs * self.taps
-        is_small = rows * terms <= _MAX_PATCHES
-        if self.batch >= _MANY_ROWS and terms <= _FEW_TERMS and is_small:
-            return ("patches",)
-        return ()
-
-    def _grouped_forms(self) -> tuple[str, ...]:
-        if self.has_batch_groups:
-            # A gradient with respect to the kernel; of a depthwise one without batch.
-            is_depthwise = self.inputs == self.batch == self.outputs == 1
-            others: tuple[str, ...] = ("outputs", "blocks", "patches")
-            products = self.groups * self.inputs * self.taps * self.positions
-            is_wide = bool(self.window) and self.window[-1] >= _WIDE_ROW
-            if products >= (_SOME_OF_ROWS if is_wide else _MANY_OF_ROWS):
-                others = ("rows", *others)
-            return ("taps", *others) if is_depthwise else (*others, "taps")
-        if self.is_larger_than_image:
-            return ("outputs", "taps")
-        if self.inputs == 1:
-            return ("taps",)
-        if self.has_base_dilation:
-            return ("phases",)
-        features = self.groups * self.inputs
-        patches = features * self.batch * self.positions * self.taps
-        if patches < _SOME_PATCHES and self.inputs > _NARROW_GROUP:
-            return ()
-        if patches <= _MAX_GROUPED_PATCHES:
-            return ("patches", "taps")
-        is_large = patches <= _MOST_PATCHES and features >= _MANY_FEATURES
-        return ("taps",) if is_large else ()
-
-
 class KnownForms:
     """Takes known faster forms of convolutions, dots, reductions, sorts and functions.
 
@@ -250,7 +137,7 @@ class KnownForms:
         if not choices:
             return decisions
         graph = alternatives.graph
-        block = graph.attribute_block(_ATTRIBUTES, absent=_ABSENT)
+        block = graph.attribute_block(_ATTRIBUTES, absent=ABSENT)
         first_site = graph.site_choice_offsets[graph.site_offsets[:-1]]
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
         called = []
@@ -316,14 +203,14 @@ def _forms(
             return (rule,) if int(graph.element_count[node]) >= elements else ()
     if "packed" in offered:
         return ("packed",) if int(graph.element_count[node]) >= _SORTED else ()
-    if attributes["dot_batch_size"] != _ABSENT:
+    if attributes["dot_batch_size"] != ABSENT:
         sizes = [attributes[f"dot_{name}_size"] for name in _DOT_SIZES]
         if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
             return ("sparse",)
         return _dot_forms(attributes)
-    if attributes["output_batch"] == _ABSENT:
+    if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
-    return _convolution(graph, node, attributes).forms()
+    return convolution_at(graph, node, attributes).forms()
 
 
 def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
@@ -363,14 +250,14 @@ def _reduce_forms(
         return _index_forms(graph, node, values)
     if int(graph.output_bytes[node]) <= results:
         return ()  # truth values
-    if attributes["sizes_0"] == _ABSENT:
+    if attributes["sizes_0"] == ABSENT:
         few = int(graph.element_count[operands[0]]) <= _FEW_ELEMENTS * results
         return ("chain",) if few and results >= _MANY_REDUCTIONS else ()
     scan = _scan_forms(graph, node, attributes)
     if scan:
         return scan
     sizes = [attributes[f"sizes_{d}"] for d in _WINDOW]
-    taps = math.prod(size for size in sizes if size != _ABSENT)
+    taps = math.prod(size for size in sizes if size != ABSENT)
     # The gradient of average pooling without overlap: most windows read one number.
     is_sparse = taps > 1 and all(
         size <= attributes[f"base_dilations_{d}"]
@@ -419,34 +306,6 @@ def _scan_forms(
 def _operands(graph: HloGraph, node: int) -> Int64Array:
     begin, end = graph.in_offsets[node : node + 2].tolist()
     return graph.edge_sources[begin:end]
-
-
-def _convolution(
-    graph: HloGraph, node: int, attributes: dict[str, int]
-) -> _Convolution:
-    start = graph.in_offsets[node]
-    left, right = graph.edge_dims[start : start + 2].tolist()
-    result = graph.dims[node].tolist()
-    groups = attributes["feature_group_count"] * attributes["batch_group_count"]
-    spatial = [d for d in _SPATIAL if attributes[f"sizes_{d}"] != _ABSENT]
-    image = tuple(left[attributes[f"input_spatial_{d}"]] for d in spatial)
-    kernel_input = attributes["kernel_input_feature"]
-    kernel_output = attributes["kernel_output_feature"]
-    return _Convolution(
-        groups=groups,
-        has_batch_groups=attributes["batch_group_count"] > 1,
-        batch=result[attributes["output_batch"]],
-        inputs=right[kernel_input],
-        outputs=right[kernel_output] // groups,
-        image=image,
-        window=tuple(attributes[f"sizes_{d}"] for d in spatial),
-        positions=math.prod(result[attributes[f"output_spatial_{d}"]] for d in spatial),
-        is_transposed=kernel_output < kernel_input,
-        has_base_dilation=any(
-            attributes[f"base_dilations_{d}"] > 1 and size > 1
-            for d, size in zip(spatial, image, strict=True)
-        ),
-    )
 
 
 register_policy(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import ArgumentError
+from ..policies.known_calls import CALL_PASSES
 from ..policies.known_forms import FORM_PASSES
 from ..rewrite.game import DecisionPoint
 from ..runtime.executable import Engine
@@ -125,6 +126,7 @@ def _options(
 
 
 _FORMS = DecisionPoint(FORM_PASSES)
+_CALLS = DecisionPoint(CALL_PASSES)
 _CONVOLUTIONS = DecisionPoint(("convolution-forms",))
 _ALGSIMP = DecisionPoint(("algsimp", "cse"))
 _GENERAL = DecisionPoint(("general-simplify",))
@@ -153,6 +155,12 @@ DECISIONS = (
             Choice("wheel-passes", "reassociating", engines=_WHEEL_PASSES),
             Choice("wheel", "reassociating", engines=WHEEL),
         ),
+    ),
+    _rewrites(
+        "calls",
+        "forms",
+        "convolutions by oneDNN",
+        (("onednn", "reassociating", _CALLS, "known-calls"),),
     ),
     _rewrites(
         "forms",

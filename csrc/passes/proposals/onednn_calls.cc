@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes calls of oneDNN for convolutions and dots.
+#include "backend/onednn_calls.h"
+
+#include "passes/proposals/convolution.h"
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/rules.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using Images = absl::Span<HloInstruction* const>;
+
+const Rule& ConvolutionRule();
+void ProposeConvolution(const HloInstruction& root, RuleContext& context,
+                        std::vector<Proposal>& proposals) {
+  if (root.opcode() != xla::HloOpcode::kConvolution || !IsPlain(root) ||
+      !MayCallOneDnn(root) || !Convolution::Of(root, context).has_value()) {
+    return;
+  }
+  Propose(
+      ConvolutionRule(), root, {root.operand(0), root.operand(1)},
+      [&root](Images x) -> absl::StatusOr<HloInstruction*> {
+        HloInstruction* const operands[] = {x.front(),
+                                            ReversedKernel(root, x.back())};
+        return x[0]->parent()->AddInstruction(OneDnnCall(root, operands));
+      },
+      proposals);
+}
+const Rule& ConvolutionRule() {
+  static constexpr Rule rule = {
+      "convolution",
+      "Calls oneDNN's convolution, of f32 without dilation of the input, "
+      "groups of the batch or negative padding. Each element is the same sum, "
+      "added in another order.",
+      &ProposeConvolution};
+  return rule;
+}
+
+const Rule& MatmulRule();
+void ProposeMatmul(const HloInstruction& root, RuleContext&,
+                   std::vector<Proposal>& proposals) {
+  if (root.opcode() != xla::HloOpcode::kDot || !IsPlain(root) ||
+      !MayCallOneDnn(root)) {
+    return;
+  }
+  Propose(
+      MatmulRule(), root, {root.operand(0), root.operand(1)},
+      [&root](Images x) -> absl::StatusOr<HloInstruction*> {
+        HloInstruction* const operands[] = {x.front(), x.back()};
+        return x[0]->parent()->AddInstruction(OneDnnCall(root, operands));
+      },
+      proposals);
+}
+const Rule& MatmulRule() {
+  static constexpr Rule rule = {
+      "matmul",
+      "Calls oneDNN's product of matrices, or of batches of them, of f32. Each "
+      "element is the same sum, added in another order.",
+      &ProposeMatmul};
+  return rule;
+}
+
+absl::Span<const Rule> OneDnnCallsRules() {
+  static const auto* rules =
+      new std::vector<Rule>{ConvolutionRule(), MatmulRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo OneDnnCallsPass() {
+  return RulePass(
+      "onednn-calls", "hloenv::OneDnnCalls",
+      "Proposes, for each convolution and each product of matrices, a call of "
+      "oneDNN, which only the wheel's XLA has. Nothing that XLA's passes do to "
+      "convolutions and dots applies to a call.",
+      OneDnnCallsRules(), [](const Options& options) {
+        return MakeRulePass("onednn-calls", OneDnnCallsRules(), options);
+      });
+}
+
+}  // namespace hloenv

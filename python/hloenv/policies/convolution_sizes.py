@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of convolutions, and what is known to be faster for which.
+
+The conditions come from measurements, as those of `known_forms`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+
+_SPATIAL = range(3)
+CONVOLUTION_ATTRIBUTES = (
+    *("feature_group_count", "batch_group_count", "output_batch"),
+    *("kernel_input_feature", "kernel_output_feature"),
+    *(f"{name}_{d}" for name in ("sizes", "base_dilations") for d in _SPATIAL),
+    *(f"{name}_spatial_{d}" for name in ("input", "output") for d in _SPATIAL),
+)
+ABSENT = -(2**40)
+
+# Elements of the window of a patch embedding, from which XLA's convolution with as
+# large a base dilation was slow.
+_LARGE_PATCH = 100
+# Rows of the matrix of patches, features and elements of the window, of convolutions
+# that read the kernel transposed and were slow.
+_FEW_ROWS, _MANY_FEATURES, _MAX_WINDOW = 100, 128, 16
+# Images from which, and output features up to which, phases were faster for gradients
+# of transposed convolutions with respect to their kernels.
+_LARGE_BATCH, _FEW_OUTPUTS = 16, 16
+# Terms of each sum and features, of gradients with respect to kernels that were slow;
+# first layers of networks, which are as narrow, have more patches.
+_FEW_TERMS, _MANY_ROWS = 64, 64
+# Products from which a loop over rows was faster than a reduction for each sum: with so
+# many columns, and with fewer.
+_WIDE_ROW, _SOME_OF_ROWS, _MANY_OF_ROWS = 20, 2**17, 2**23
+# Elements of all patches, up to which one dot was faster; those of grouped convolutions
+# and the input features of a group where so few are enough.
+_MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
+# Those up to which a dot for each element of the window was faster.
+_NARROW_GROUP, _MOST_PATCHES = 4, 2**24
+# Products from which a call of oneDNN was faster than XLA's own; and elements of the
+# window above which it was slower, as of gradients with respect to kernels, but for
+# those of three dimensions.
+_MANY_PRODUCTS, _MOST_TAPS = 2**18, 121
+# Output features below which it was slower, as of gradients with respect to images.
+_FEW_FEATURES = 8
+
+
+@dataclass(frozen=True)
+class ConvolutionSizes:
+    """Sizes of a convolution; `batch`, `inputs` and `outputs` are those of one group.
+
+    Attributes:
+        is_transposed: the output features precede the input features in the kernel, as
+            in gradients with respect to the input.
+    """
+
+    groups: int
+    has_batch_groups: bool
+    batch: int
+    inputs: int
+    outputs: int
+    image: tuple[int, ...]
+    window: tuple[int, ...]
+    positions: int
+    is_transposed: bool
+    has_base_dilation: bool
+
+    @property
+    def taps(self) -> int:
+        """Number of elements of the window."""
+        return math.prod(self.window)
+
+    @property
+    def is_larger_than_image(self) -> bool:
+        """Whether the window is larger than the input in each dimension."""
+        return not self.has_base_dilation and all(
+            n < k for n, k in zip(self.image, self.window, strict=True)
+        )
+
+    def forms(self) -> tuple[str, ...]:
+        """The faster rules, the best first; none if XLA's form is as fast."""
+        if self.groups > 1:
+            return self._grouped_forms()
+        if self.has_base_dilation and self.positions < self.taps:
+            # The gradient with respect to the kernel of a transposed convolution, whose
+            # batch is the input features here.
+            is_narrow = self.inputs >= _LARGE_BATCH and self.outputs <= _FEW_OUTPUTS
+            return ("phases", "outputs") if is_narrow else ("outputs",)
+        if not self.image:
+            return ()
+        if max(self.image) == 1:
+            return ("taps",) if self.positions == 1 else ("blocks",)
+        if self.positions == 1:
+            # A gradient with respect to a 1x1 kernel, or a window over the image.
+            return ("blocks",)
+        if self.has_base_dilation and self.taps >= _LARGE_PATCH:
+            return ("blocks",)
+        if self.taps == 1:
+            return ("blocks",) if self.is_transposed else ()
+        if self.is_larger_than_image:
+            few = ("taps", "patches")
+            return few if self.is_transposed else few[::-1]
+        if self.has_base_dilation:
+            return ()
+        rows = self.batch * self.positions
+        is_wide = min(self.inputs, self.outputs) >= _MANY_FEATURES
+        if self.is_transposed and rows <= _FEW_ROWS and is_wide:
+            return ("taps",) if self.taps <= _MAX_WINDOW else ()
+        terms = self.inputs * self.taps
+        is_small = rows * terms <= _MAX_PATCHES
+        if self.batch >= _MANY_ROWS and terms <= _FEW_TERMS and is_small:
+            return ("patches",)
+        return ()
+
+    def _grouped_forms(self) -> tuple[str, ...]:
+        if self.has_batch_groups:
+            # A gradient with respect to the kernel; of a depthwise one without batch.
+            is_depthwise = self.inputs == self.batch == self.outputs == 1
+            others: tuple[str, ...] = ("outputs", "blocks", "patches")
+            products = self.groups * self.inputs * self.taps * self.positions
+            is_wide = bool(self.window) and self.window[-1] >= _WIDE_ROW
+            if products >= (_SOME_OF_ROWS if is_wide else _MANY_OF_ROWS):
+                others = ("rows", *others)
+            return ("taps", *others) if is_depthwise else (*others, "taps")
+        if self.is_larger_than_image:
+            return ("outputs", "taps")
+        if self.inputs == 1:
+            return ("taps",)
+        if self.has_base_dilation:
+            return ("phases",)
+        features = self.groups * self.inputs
+        patches = features * self.batch * self.positions * self.taps
+        if patches < _SOME_PATCHES and self.inputs > _NARROW_GROUP:
+            return ()
+        if patches <= _MAX_GROUPED_PATCHES:
+            return ("patches", "taps")
+        is_large = patches <= _MOST_PATCHES and features >= _MANY_FEATURES
+        return ("taps",) if is_large else ()
+
+    def is_faster_by_onednn(self) -> bool:
+        """Whether oneDNN was faster than jaxlib's code and than the other forms."""
+        outputs = self.groups * self.outputs
+        products = self.batch * self.positions * self.taps * self.inputs * outputs
+        if self.has_batch_groups or self.has_base_dilation or not self.image:
+            return False
+        if products < _MANY_PRODUCTS or outputs < _FEW_FEATURES:
+            return False
+        num_dims = len(self.image)
+        if num_dims == 3:
+            return True
+        if self.taps > _MOST_TAPS:
+            return False
+        if self.groups > 1:
+            return num_dims == 2
+        return self.inputs > 1 and not self.forms()
+
+
+def convolution_at(
+    graph: HloGraph, node: int, attributes: dict[str, int]
+) -> ConvolutionSizes:
+    """The sizes of one convolution.
+
+    Args:
+        graph: of the module.
+        node: of the convolution.
+        attributes: its `CONVOLUTION_ATTRIBUTES`, `ABSENT` where it has none.
+    """
+    start = graph.in_offsets[node]
+    left, right = graph.edge_dims[start : start + 2].tolist()
+    result = graph.dims[node].tolist()
+    groups = attributes["feature_group_count"] * attributes["batch_group_count"]
+    spatial = [d for d in _SPATIAL if attributes[f"sizes_{d}"] != ABSENT]
+    image = tuple(left[attributes[f"input_spatial_{d}"]] for d in spatial)
+    kernel_input = attributes["kernel_input_feature"]
+    kernel_output = attributes["kernel_output_feature"]
+    return ConvolutionSizes(
+        groups=groups,
+        has_batch_groups=attributes["batch_group_count"] > 1,
+        batch=result[attributes["output_batch"]],
+        inputs=right[kernel_input],
+        outputs=right[kernel_output] // groups,
+        image=image,
+        window=tuple(attributes[f"sizes_{d}"] for d in spatial),
+        positions=math.prod(result[attributes[f"output_spatial_{d}"]] for d in spatial),
+        is_transposed=kernel_output < kernel_input,
+        has_base_dilation=any(
+            attributes[f"base_dilations_{d}"] > 1 and size > 1
+            for d, size in zip(spatial, image, strict=True)
+        ),
+    )

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""onednn-calls: convolutions and matrix products as calls of oneDNN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import CompileError, ExecuteError
+from hloenv.policies import get_policy
+
+pytestmark = pytest.mark.compile
+
+
+def module(body: str) -> hloenv.HloModule:
+    return hloenv.HloModule.from_text(f"HloModule m\nENTRY e {{\n{body}\n}}\n")
+
+
+def convolution(
+    window: str = "size=3x3 pad=1_1x1_1",
+    *,
+    result: str = "f32[2,9,9,16]",
+    image: str = "f32[2,9,9,8]",
+    kernel: str = "f32[3,3,8,16]",
+    labels: str = "b01f_01io->b01f",
+    others: str = "",
+) -> hloenv.HloModule:
+    return module(
+        f"x = {image} parameter(0)\nk = {kernel} parameter(1)\n"
+        f"ROOT c = {result} convolution(x, k), window={{{window}}}, "
+        f"dim_labels={labels}{others}"
+    )
+
+
+def dot(left: str, right: str, result: str, dims: str) -> hloenv.HloModule:
+    return module(
+        f"x = {left} parameter(0)\ny = {right} parameter(1)\n"
+        f"ROOT d = {result} dot(x, y), {dims}"
+    )
+
+
+BOTH = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+BATCHED = "lhs_batch_dims={0}, rhs_batch_dims={0}, "
+OFFERED = {
+    "plain": convolution(),
+    "features first": convolution(
+        image="f32[2,8,9,9]",
+        kernel="f32[16,8,3,3]",
+        result="f32[2,16,9,9]",
+        labels="bf01_oi01->bf01",
+    ),
+    "strides and window dilation": convolution(
+        "size=3x3 stride=2x1 pad=1_2x0_3 rhs_dilate=1x2", result="f32[2,5,8,16]"
+    ),
+    "groups": convolution(kernel="f32[3,3,2,16]", others=", feature_group_count=4"),
+    "a reversed window": convolution("size=3x3 pad=1_1x1_1 rhs_reversal=1x0"),
+    "one dimension": convolution(
+        "size=3 pad=1_1",
+        image="f32[2,9,8]",
+        kernel="f32[3,8,16]",
+        result="f32[2,9,16]",
+        labels="b0f_0io->b0f",
+    ),
+    "three dimensions": convolution(
+        "size=3x2x1 pad=1_1x0_0x0_0",
+        image="f32[2,5,6,7,8]",
+        kernel="f32[3,2,1,8,16]",
+        result="f32[2,5,5,7,16]",
+        labels="b012f_012io->b012f",
+    ),
+    "a matrix product": dot("f32[33,20]", "f32[20,17]", "f32[33,17]", BOTH),
+    "of transposed matrices": dot(
+        "f32[20,33]",
+        "f32[17,20]",
+        "f32[33,17]",
+        "lhs_contracting_dims={0}, rhs_contracting_dims={1}",
+    ),
+    "of batches": dot(
+        "f32[3,5,20]",
+        "f32[3,7,20]",
+        "f32[3,5,7]",
+        f"{BATCHED}lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}",
+    ),
+}
+REFUSED = {
+    "dilation of the input": convolution(
+        "size=3x3 pad=1_1x1_1 lhs_dilate=2x1", result="f32[2,17,9,16]"
+    ),
+    "negative padding": convolution("size=3x3 pad=-1_1x1_1", result="f32[2,7,9,16]"),
+    "groups of the batch": convolution(
+        image="f32[4,9,9,8]", result="f32[1,9,9,16]", others=", batch_group_count=4"
+    ),
+    "f64": convolution(
+        image="f64[2,9,9,8]", kernel="f64[3,3,8,16]", result="f64[2,9,9,16]"
+    ),
+    "bf16": convolution(
+        image="bf16[2,9,9,8]", kernel="bf16[3,3,8,16]", result="bf16[2,9,9,16]"
+    ),
+    "no images": convolution(image="f32[0,9,9,8]", result="f32[0,9,9,16]"),
+    "no window": convolution(
+        "",
+        image="f32[2,8]",
+        kernel="f32[8,16]",
+        result="f32[2,16]",
+        labels="bf_io->bf",
+    ),
+    "vectors": dot(
+        "f32[20]",
+        "f32[20]",
+        "f32[]",
+        "lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+    ),
+    "integers": dot("s32[33,20]", "s32[20,17]", "s32[33,17]", BOTH),
+    "a matrix and a vector": dot("f32[33,20]", "f32[20]", "f32[33]", BOTH),
+    "no terms": dot("f32[33,0]", "f32[0,17]", "f32[33,17]", BOTH),
+}
+
+
+def called(original: hloenv.HloModule, until: str | None = None) -> hloenv.HloModule:
+    env = hloenv.HloEnv(original)
+    if until:
+        env.run_until(until)
+    alternatives = env.get_alternatives("onednn-calls")
+    assert len(alternatives) == 1
+    return env.apply_alternatives(np.ones(1, int), alternatives)
+
+
+@pytest.mark.parametrize("until", [None, "fusion"])
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize("name", OFFERED)
+def test_calls_compute_the_same(name, engine, until):
+    original = OFFERED[name]
+    inputs = hloenv.random_inputs(original)
+    decided = called(original, until)
+    assert "__onednn$" in decided.to_text()
+    found = hloenv.compile(decided, engine=engine)(*inputs)
+    expected = hloenv.compile(original)(*inputs)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_onednn_does_not_run_is_not_offered(name):
+    assert len(hloenv.HloEnv(REFUSED[name]).get_alternatives("onednn-calls")) == 0
+
+
+def test_original_stays_where_it_is_chosen():
+    env = hloenv.HloEnv(OFFERED["plain"])
+    alternatives = env.get_alternatives("onednn-calls")
+    assert alternatives[0].choices[1].rule == "convolution"
+    module = env.apply_alternatives(np.zeros(1, int), alternatives)
+    assert "__onednn$" not in module.to_text()
+
+
+def test_a_saved_module_compiles(tmp_path):
+    original = OFFERED["plain"]
+    called(original).save(tmp_path / "m.hlo")
+    inputs = hloenv.random_inputs(original)
+    found = hloenv.compile(hloenv.HloModule.from_file(tmp_path / "m.hlo"))(*inputs)
+    expected = hloenv.compile(original)(*inputs)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_text_alone_is_refused():
+    """Nothing says that the configuration of its call is right."""
+    text = hloenv.HloModule.from_text(called(OFFERED["plain"]).to_text())
+    with pytest.raises(CompileError, match=r"HloModule\.save"):
+        hloenv.compile(text)
+
+
+def test_its_code_cannot_be_linked_again():
+    """XLA exports such code without what it holds: loading it raised bad_alloc."""
+    executable = hloenv.compile(called(OFFERED["plain"]))
+    with pytest.raises(CompileError, match="linked again"):
+        executable.copy()
+    original = OFFERED["plain"]
+    for engine in ("wheel", "jaxlib"):
+        measured = hloenv.measure(
+            called(original), baseline=original, engine=engine, repeats=5
+        )
+        assert measured.error is None
+        assert measured.outputs.is_equal
+
+
+def test_the_interpreter_says_that_it_has_no_such_call():
+    original = OFFERED["plain"]
+    with pytest.raises(ExecuteError, match="custom-call"):
+        hloenv.interpret(called(original), *hloenv.random_inputs(original))
+
+
+def test_known_calls_takes_convolutions_with_groups_only_where_it_is_worth_it():
+    policy = get_policy("known-calls")
+    large = convolution(
+        image="f32[2,28,28,32]",
+        kernel="f32[3,3,4,32]",
+        result="f32[2,28,28,32]",
+        others=", feature_group_count=8",
+    )
+    for each, expected in (
+        (large, 1),
+        (OFFERED["groups"], -1),
+        (OFFERED["of batches"], -1),
+    ):
+        alternatives = hloenv.HloEnv(each).get_alternatives("onednn-calls")
+        assert policy(alternatives).tolist() == [expected]
