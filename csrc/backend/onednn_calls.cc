@@ -47,7 +47,8 @@ bool IsProduct(const HloInstruction& dot) {
   if (dims.lhs_contracting_dimensions_size() != 1 ||
       dims.lhs_contracting_dimensions(0) < num_batch ||
       dims.rhs_contracting_dimensions(0) < num_batch ||
-      dot.operand_count() != 2) {
+      dot.operand_count() != 2 ||
+      dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET) {
     return false;
   }
   for (int i = 0; i < num_batch; ++i) {

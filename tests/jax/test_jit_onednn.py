@@ -8,12 +8,15 @@ import threading
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import hloenv
+from hloenv.errors import CompileError
 from hloenv.jax import auto, decider, onednn
+from hloenv.jax.stages import Stages
 from hloenv.runtime.jaxlib.stablehlo import program_of
 from support import jax_outputs
 from support.jit_auto import FASTER, SLOWER, normal
@@ -206,8 +209,19 @@ def test_where_jaxlib_does_not_run_it_there_is_none(monkeypatch):
     assert not onednn.has_onednn.__wrapped__()
 
 
-def test_jax_does_not_write_it_to_its_cache(tmp_path, verdicts):
-    """It cannot: jaxlib has no serialized form of it."""
+def test_of_an_unknown_jaxlib_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(jaxlib, "__version__", "9.9.9")
+    assert not onednn.has_onednn.__wrapped__()
+
+
+def test_the_answer_does_not_depend_on_what_the_caller_has_set():
+    with jax.disable_jit(), jax.transfer_guard("disallow"):
+        assert onednn.has_onednn.__wrapped__()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """jax's persistent cache, of whose errors none is hidden."""
     names = {
         "jax_compilation_cache_dir": str(tmp_path),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -215,19 +229,60 @@ def test_jax_does_not_write_it_to_its_cache(tmp_path, verdicts):
         "jax_raise_persistent_cache_errors": True,
     }
     before = {name: getattr(jax.config, name) for name in names}
-    verdicts += [SLOWER, FASTER]
-    try:
-        for name, value in names.items():
-            jax.config.update(name, value)
-        for _ in range(2):
-            fast = hloenv.jit(grouped)
-            for _ in range(2):
-                assert_same(fast(IMAGE, KERNEL), grouped(IMAGE, KERNEL))
-            assert len(fast.decided) == 1
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()
+    for name, value in names.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_it_is_not_tried_while_jax_has_a_persistent_cache(cache, verdicts):
+    """jaxlib cannot serialize it, and would do so for each new kind of call."""
+    verdicts += [SLOWER] * 4
+    for _ in range(2):
+        fast = hloenv.jit(grouped)
+        for image in (IMAGE, jax.device_put(IMAGE, jax.devices("cpu")[0])):
+            assert_same(fast(image, KERNEL), grouped(IMAGE, KERNEL))
+    assert any(onednn.CACHE_IS_ON in each.reason for each in fast.considered)
+
+
+def test_what_was_found_with_a_cache_is_not_for_calls_without(verdicts, request):
+    verdicts += [SLOWER] * 4
+    request.getfixturevalue("cache")
+    hloenv.jit(grouped)(IMAGE, KERNEL)
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+    verdicts[:] = [SLOWER, FASTER]
+    fast = hloenv.jit(grouped)
+    fast(IMAGE, KERNEL)
+    assert [dict(each.accepted) for each in fast.decided] == [
+        {"onednn-calls/convolution": 1}
+    ]
+
+
+def test_what_was_tuned_is_not_used_with_a_cache(cache):
+    env = hloenv.HloEnv(hloenv.HloModule.from_jax(grouped, IMAGE, KERNEL))
+    alternatives = env.get_alternatives("onednn-calls")
+    env.apply_alternatives(np.ones(1, int), alternatives)
+    recipe = hloenv.jax.Recipe(trace=env.trace)
+    stages = Stages(jax.jit(grouped).trace(IMAGE, KERNEL))
+    with pytest.raises(CompileError, match="persistent cache"):
+        recipe.attempt(stages, label="")
+
+
+def test_donated_arguments_and_several_calls_in_one_program(verdicts):
+    def function(x, kernels):
+        return sum(grouped(x, each) for each in kernels) + x
+
+    kernels = [normal(3, 3, 4, 32, seed=each) for each in range(6)]
+    expected = jax.jit(function)(IMAGE, kernels)
+    verdicts += [FASTER] * 4
+    fast = hloenv.jit(function, donate_argnums=0, remember=False)
+    for _ in range(30):
+        assert_same(fast(jnp.array(IMAGE), kernels), expected)
+    assert any("onednn" in str(each.accepted) for each in fast.considered)
 
 
 def test_options_are_added_to_it(verdicts, monkeypatch):

@@ -113,6 +113,10 @@ REFUSED = {
     ),
     "integers": dot("s32[33,20]", "s32[20,17]", "s32[33,17]", BOTH),
     "a matrix and a vector": dot("f32[33,20]", "f32[20]", "f32[33]", BOTH),
+    "another algorithm": dot(
+        *("f32[33,20]", "f32[20,17]", "f32[33,17]"),
+        f"{BOTH}, algorithm=dot_bf16_bf16_f32",
+    ),
     "no terms": dot("f32[33,0]", "f32[0,17]", "f32[33,17]", BOTH),
 }
 
@@ -186,6 +190,19 @@ def test_the_interpreter_says_that_it_has_no_such_call():
     original = OFFERED["plain"]
     with pytest.raises(ExecuteError, match="custom-call"):
         hloenv.interpret(called(original), *hloenv.random_inputs(original))
+
+
+def test_products_of_the_padding_are_left_out():
+    """Of a kernel with an infinite number, XLA's own code has NaN at the border."""
+    original = OFFERED["plain"]
+    x, kernel = hloenv.random_inputs(original)
+    kernel[0, 0, 0, 0] = np.inf
+    (expected,) = hloenv.compile(original)(x, kernel)
+    (found,) = hloenv.compile(called(original))(x, kernel)
+    assert np.isnan(expected[:, 0, :, 0]).all()
+    assert not np.isnan(found).any()
+    inner = (slice(None), slice(1, -1), slice(1, -1))
+    np.testing.assert_allclose(found[inner], expected[inner], rtol=1e-4, atol=1e-4)
 
 
 def test_known_calls_takes_convolutions_with_groups_only_where_it_is_worth_it():

@@ -33,7 +33,8 @@ const Rule& ConvolutionRule() {
       "convolution",
       "Calls oneDNN's convolution, of f32 without dilation of the input, "
       "groups of the batch or negative padding. Each element is the same sum, "
-      "added in another order.",
+      "added in another order, without the products with padding: those with "
+      "an infinite number or a NaN of the kernel are NaN in XLA's own code.",
       &ProposeConvolution};
   return rule;
 }
@@ -74,8 +75,8 @@ PassInfo OneDnnCallsPass() {
   return RulePass(
       "onednn-calls", "hloenv::OneDnnCalls",
       "Proposes, for each convolution and each product of matrices, a call of "
-      "oneDNN, which only the wheel's XLA has. Nothing that XLA's passes do to "
-      "convolutions and dots applies to a call.",
+      "oneDNN, which the backends of the wheel and of jaxlib run. Nothing that "
+      "XLA's passes do to convolutions and dots applies to a call.",
       OneDnnCallsRules(), [](const Options& options) {
         return MakeRulePass("onednn-calls", OneDnnCallsRules(), options);
       });

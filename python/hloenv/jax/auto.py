@@ -26,7 +26,7 @@ from .attempts import WITH_OPTIONS, Attempt
 from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
 from .decide import Decided, as_pipelines, check_compiles, decide, label_of
 from .library import left_out_of, options_for
-from .onednn import has_onednn
+from .onednn import CACHE_IS_ON, has_onednn, is_cache_on
 from .overhead import for_wheel, may_be_short
 from .replacements import NotReplacedError
 from .settings import SETTINGS, min_ns_of, settings_for
@@ -175,7 +175,12 @@ class Auto:
         if "convolution" not in stages.module.opcode_counts():
             return
         decided = None if _calls_python(stages.module) else calls_of(stages.module)
-        if decided is None or not has_onednn():
+        if decided is None:
+            return
+        if is_cache_on():
+            yield Attempt(_BY_ONEDNN, decided, reason=CACHE_IS_ON)
+            return
+        if not has_onednn():
             return
         try:
             call = call_module(decided.applied, stages.traced, stages.lowered)

@@ -33,7 +33,7 @@ from .decide import (
 from .executables import compile_attempt, keep_executable
 from .kept import kept_key, recall_tuned
 from .lowering import lower_traced
-from .onednn import not_serialized
+from .onednn import is_cache_on
 from .recipe import Recipe
 from .replacements import Replacements
 from .settings import split_name
@@ -410,6 +410,8 @@ class Decider:
         if not self._remembers or self.planner.text != "auto":
             return None
         others = {"donates": stages.donates, **self._options.compiling}
+        if is_cache_on():  # then fewer versions are tried
+            others["cache"] = True
         return key_of(stages.facts.fingerprint, self._budget, others)
 
     def _try(
@@ -452,36 +454,33 @@ class Decider:
             self.plans[signature] = self._inside
             return trial
         try:
-            with not_serialized(attempt.decided.applied):
-                lowered = lower_traced(function.trace(*call.args, **call.kwargs))
-                trial.lowered = lowered if attempt.options else None
-                if attempt.replace is not None:
-                    if self._options.donates:
-                        self._wrapped.warn(DonationWarning, KEEPS_DONATED)
-                    trial.compiled(
-                        self.replacements.compile(
-                            attempt.replace, lowered, attempt.options
-                        )
+            lowered = lower_traced(function.trace(*call.args, **call.kwargs))
+            trial.lowered = lowered if attempt.options else None
+            if attempt.replace is not None:
+                if self._options.donates:
+                    self._wrapped.warn(DonationWarning, KEEPS_DONATED)
+                trial.compiled(
+                    self.replacements.compile(attempt.replace, lowered, attempt.options)
+                )
+            else:
+                compiling = self._options.compiling
+                is_best = verdict is not None and self._remembers
+                compile_attempt(attempt, lowered, compiling, is_best=is_best)
+                trial.keep = functools.partial(
+                    keep_executable, attempt, lowered, compiling
+                )
+            if trial.is_usable and verdict is not None:
+                trial.recalled(verdict)
+            elif trial.is_usable and self._budget:
+                trial.compared(
+                    compare(
+                        call.plain,
+                        call.by(function),
+                        seconds=self._budget,
+                        moved=moved,
+                        is_promising=attempt.is_promising,
                     )
-                else:
-                    compiling = self._options.compiling
-                    is_best = verdict is not None and self._remembers
-                    compile_attempt(attempt, lowered, compiling, is_best=is_best)
-                    trial.keep = functools.partial(
-                        keep_executable, attempt, lowered, compiling
-                    )
-                if trial.is_usable and verdict is not None:
-                    trial.recalled(verdict)
-                elif trial.is_usable and self._budget:
-                    trial.compared(
-                        compare(
-                            call.plain,
-                            call.by(function),
-                            seconds=self._budget,
-                            moved=moved,
-                            is_promising=attempt.is_promising,
-                        )
-                    )
+                )
         except BaseException:
             trial.free()
             raise

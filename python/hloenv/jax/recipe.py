@@ -26,6 +26,7 @@ from .attempts import Attempt
 from .auto import kernels_of
 from .by_wheel import compiled_by_wheel
 from .decide import Decided, Route
+from .onednn import CACHE_IS_ON, calls_onednn, is_cache_on
 from .planners import give
 from .stages import Stages
 
@@ -225,6 +226,8 @@ class Recipe:
                 attempt, replace=functools.partial(give, decided)
             )
         if self.trace is not None:
+            if calls_onednn(applied) and is_cache_on():
+                raise CompileError(CACHE_IS_ON)
             call = call_module(applied, stages.traced, stages.lowered)
             attempt = dataclasses.replace(attempt, function=call)
         if self.loops:

@@ -45,7 +45,7 @@ _SOURCES = (
     *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
     *("jax/wrapping.py", "runtime/random_inputs.py"),
     *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py", "jax/settings.py"),
-    *("policies/known_calls.py", "policies/convolution_sizes.py"),
+    *("jax/onednn.py", "policies/known_calls.py", "policies/convolution_sizes.py"),
 )
 
 

@@ -22,7 +22,8 @@ class KnownCalls:
     and others for which `KnownForms` has no form, of more than one input feature and
     not few output features, but for gradients with respect to the kernel. Decide it
     before `KnownForms`, which then sees calls in their place. Other alternatives stay
-    undecided.
+    undecided. oneDNN leaves out the products with padding: where the kernel has an
+    infinite number or a NaN, XLA's own code gives NaN at the borders, too.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
