@@ -8,6 +8,7 @@ compiles to its persistent cache.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 
 import numpy as np
 
@@ -55,9 +56,7 @@ def has_onednn() -> bool:
     Not to be called while jax's persistent cache is on.
     """
     jax = require_jax("hloenv.jit")
-    import jaxlib
-
-    if not jaxlib.__version__.startswith(_KNOWN_JAXLIB):
+    if not importlib.metadata.version("jaxlib").startswith(_KNOWN_JAXLIB):
         return False
     plain = HloModule.from_text(_PROBE)
     env = HloEnv(plain)
