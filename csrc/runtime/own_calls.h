@@ -17,9 +17,9 @@ namespace hloenv {
 //   Qr, ...) has operands or a result that XLA does not support.
 absl::Status CheckOwnCalls(const xla::HloModule& module);
 
-// CompileError where the module calls oneDNN. Only XLA's passes make these
-// calls, and nothing checks their configuration, so call this for modules on
-// which XLA's pipeline has not run.
+// CompileError where the module calls oneDNN. Nothing checks the configuration
+// of these calls, so call this for modules on which neither XLA's pipeline has
+// run nor onednn-calls was decided.
 absl::Status CheckNoOneDnn(const xla::HloModule& module);
 
 bool CallsOneDnn(const xla::HloModule& module);
