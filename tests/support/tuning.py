@@ -32,6 +32,8 @@ def interacting(configuration):
     speedup = 1.0
     if chosen.get("forms") == "known":
         speedup *= 1.2
+    if chosen.get("calls") == "onednn":
+        speedup *= 0.99
     if chosen.get("vectors") == "512":
         speedup *= 1.1
     if chosen.get("engine") == "wheel":

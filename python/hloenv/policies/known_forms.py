@@ -35,15 +35,14 @@ FORM_PASSES = (
 
 _WINDOW = range(6)
 _DOT_SIZES = "batch", "lhs", "rhs", "contracting"
-_ATTRIBUTES = (
-    *CONVOLUTION_ATTRIBUTES,
-    *(f"sizes_{d}" for d in _WINDOW if f"sizes_{d}" not in CONVOLUTION_ATTRIBUTES),
-    *(
-        f"base_dilations_{d}"
-        for d in _WINDOW
-        if f"base_dilations_{d}" not in CONVOLUTION_ATTRIBUTES
-    ),
-    *(f"dot_{name}_size" for name in _DOT_SIZES),
+_ATTRIBUTES = tuple(
+    dict.fromkeys(  # each once
+        (
+            *CONVOLUTION_ATTRIBUTES,
+            *(f"{name}_{d}" for name in ("sizes", "base_dilations") for d in _WINDOW),
+            *(f"dot_{name}_size" for name in _DOT_SIZES),
+        )
+    )
 )
 
 # Products of matrices, from which multiplications were faster.
