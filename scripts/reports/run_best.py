@@ -112,7 +112,9 @@ class Versions:
         self._program_of = program_of
         self._inputs = [jax.device_put(each) for each in record.inputs()]
         self._plain = self._jitted(record.module)
-        self._moved = lambda: self._plain(*moved_arguments(jax, self._inputs))
+        self._moved = lambda draw: self._plain(
+            *moved_arguments(jax, self._inputs, draw)
+        )
         # As long as one call takes, of which short ones are timed together.
         self._count = 1
         single = min(self._times(self.call("jax.jit"), rounds=(5, 5))[0])

@@ -110,7 +110,7 @@ def measure(record: Record, seconds: float, outputs: str) -> Row:
     # As it is decided.
     is_equal = not difference(
         *(jax.device_put(call()) for call in calls),
-        moved=lambda: plain(*moved_arguments(jax, inputs)),
+        moved=lambda draw: plain(*moved_arguments(jax, inputs, draw)),
     )
     # The version that is used, or else the last that was tried.
     versions = sorted(ours.considered, key=lambda each: each.is_used)

@@ -30,6 +30,7 @@ import hloenv
 from hloenv._markdown import table
 from hloenv.bench.rows import geometric_mean
 from hloenv.bench.statistics import clustered_interval
+from hloenv.cost.calibration import calibrate
 from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
@@ -81,7 +82,8 @@ def measure(file: str, name: str, seconds: float) -> Row:
     run, args = programs(file)[name][1]()
     import jax
 
-    from hloenv.jax.compare import compare, take_turns
+    from hloenv.jax.compare import take_turns
+    from hloenv.jax.outputs import difference
     from hloenv.jax.wrapping import moved_arguments
 
     plain = jax.jit(lambda *xs: run(*xs))
@@ -96,14 +98,17 @@ def measure(file: str, name: str, seconds: float) -> Row:
     count = max(1, round(200_000 / single))
     durations = take_turns(*calls, rounds=_ROUNDS, seconds=seconds, calls=count)
     low, high = speedup_interval(*durations)
+    analysis = plain.lower(*args).compile().cost_analysis()
     return {
+        "flops": analysis.get("flops", 0.0),
         "jax_ns": float(np.median(durations[0])) / count,
         "speedup": speedup_of(*durations),
         "low": low,
         "high": high,
-        "is_equal": compare(
-            *calls, seconds=0.01, moved=lambda: plain(*moved_arguments(jax, args))
-        ).is_equal,
+        "is_equal": not difference(
+            *(call() for call in calls),
+            moved=lambda draw: plain(*moved_arguments(jax, args, draw)),
+        ),
         "decided": decisions_of(ours),
         "first_jax_s": middle - begin,
         "first_s": end - middle,
@@ -127,24 +132,26 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
                     *(f"{low:.2f} to {high:.2f}", f"{min(some):.2f}"),
                 )
             )
+    peak = calibrate(threads=arguments.cores).dot_flops_per_s
     cells = []
     for row in sorted(rows, key=lambda row: -row.get("speedup", 0)):
         named = row["name"], row["kind"] + ", unseen" * (row["file"] == "unseen.py")
         if "error" in row or not row["is_equal"]:
             reason = row.get("error", "outputs differ")
-            cells.append((*named, "", "1", "", reason, "", ""))
+            cells.append((*named, "", "", "1", "", reason, "", ""))
             continue
         decided = ", ".join(f"{n} x {rule}" for rule, n in row["decided"].items())
         cells.append(
             (
-                *(*named, f"{row['jax_ns'] / 1e6:.3f} ms", f"{row['speedup']:.2f}"),
+                *(*named, f"{row['jax_ns'] / 1e6:.3f} ms"),
+                *(f"{1e3 * row['flops'] / peak:.3f} ms", f"{row['speedup']:.2f}"),
                 *(f"{row['low']:.2f} to {row['high']:.2f}", decided or "nothing"),
                 *(f"{row['first_jax_s']:.1f} s", f"{row['first_s']:.1f} s"),
             )
         )
     columns = (
-        *("program", "report or kind", "jax.jit", "speed-up", "interval", "decided"),
-        *("first call, jax.jit", "hloenv.jit"),
+        *("program", "report or kind", "jax.jit", "at the peak", "speed-up"),
+        *("interval", "decided", "first call, jax.jit", "hloenv.jit"),
     )
     return [
         *head("hloenv.jit on programs written for this page", rows),
@@ -153,6 +160,9 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         f"* speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's median time "
         "over hloenv.jit's, both called alternately from Python after the decision, "
         "with its 95 % interval; failures and unequal outputs count as 1",
+        "* at the peak: the time of as many floating-point operations as jax.jit's "
+        f"code has, by XLA's count, in products at this machine's peak, "
+        f"{peak / 1e9:.0f} GFLOP/s; no form with as many can be faster",
         "",
         *table(
             ("file", "what", "programs", "geometric mean", "95 %, by program", "worst"),
@@ -160,7 +170,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
             "llrrrr",
         ),
         "",
-        *table(columns, cells, "llrrllrr"),
+        *table(columns, cells, "llrrrllrr"),
     ]
 
 

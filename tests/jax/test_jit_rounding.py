@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -32,27 +34,27 @@ def test_rounding_beside_large_outputs_is_no_difference():
     """As a gradient that is zero but for rounding, of a bias before a normalization."""
     expected, actual = (LARGE, noise(0)), (LARGE, noise(1))
     assert "differ" in difference(expected, actual)
-    assert difference(expected, actual, moved=lambda: (LARGE, noise(2))) == ""
+    assert difference(expected, actual, moved=lambda _: (LARGE, noise(2))) == ""
     # Where the last bits of the arguments do not move it, it is wrong.
-    assert difference(expected, actual, moved=lambda: expected)
+    assert difference(expected, actual, moved=lambda _: expected)
 
 
 def test_outputs_that_follow_the_last_bits_of_the_arguments():
     one, other, moved = (LARGE + noise(seed, 1e-3) for seed in range(3))
     assert difference((one,), (other,))
-    assert difference((one,), (other,), moved=lambda: (moved,)) == ""
+    assert difference((one,), (other,), moved=lambda _: (moved,)) == ""
     # More than rounding: what is right cannot be told.
     one, other, moved = (LARGE + noise(seed, 0.1) for seed in range(3))
-    assert difference((one,), (other,), moved=lambda: (moved,))
+    assert difference((one,), (other,), moved=lambda _: (moved,))
     # But for what differs by far less.
     near, far = one + noise(3, 5e-4), one + noise(3, 1e-2)
     assert difference((one,), (near,))
-    assert difference((one,), (near,), moved=lambda: (moved,)) == ""
-    assert difference((one,), (far,), moved=lambda: (moved,))
+    assert difference((one,), (near,), moved=lambda _: (moved,)) == ""
+    assert difference((one,), (far,), moved=lambda _: (moved,))
     bad = one.copy()
     bad[3] += 0.02
-    assert difference((one,), (bad,), moved=lambda: (moved,))
-    assert difference((one,), (LARGE * 2,), moved=lambda: (one + noise(3, 1e-3),))
+    assert difference((one,), (bad,), moved=lambda _: (moved,))
+    assert difference((one,), (LARGE * 2,), moved=lambda _: (one + noise(3, 1e-3),))
 
 
 @pytest.mark.parametrize("size", [1e4, 1e6])
@@ -60,7 +62,7 @@ def test_a_chaotic_output_is_within_the_tolerance_of_the_largest(size):
     large = np.full(3, size, np.float32)
     expected, moved = (large, LARGE + noise(0, 0.5)), (large, LARGE + noise(1, 0.5))
     wrong = large, LARGE + np.float32(1e-3 * size)
-    assert difference(expected, wrong, moved=lambda: moved)
+    assert difference(expected, wrong, moved=lambda _: moved)
 
 
 @pytest.mark.parametrize("slice_size", [100, 1 << 18])
@@ -71,8 +73,8 @@ def test_one_element_that_moves_allows_nothing_to_others(monkeypatch, slice_size
     moved[7] = 0
     wrong, flipped = one * np.float32(0.91), one.copy()
     flipped[7] = 3
-    assert difference((one,), (wrong,), moved=lambda: (moved,))
-    assert difference((one,), (flipped,), moved=lambda: (moved,)) == ""
+    assert difference((one,), (wrong,), moved=lambda _: (moved,))
+    assert difference((one,), (flipped,), moved=lambda _: (moved,)) == ""
 
 
 def flips(seed, count, size=0.5):
@@ -90,7 +92,7 @@ def test_other_elements_that_move_are_rounding_too(monkeypatch, slice_size):
     moved = one + flips(1, 20)
 
     def differs(error, *, beside=moved):
-        return difference((one,), (one + error,), moved=lambda: (beside,))
+        return difference((one,), (one + error,), moved=lambda _: (beside,))
 
     assert differs(flips(2, 40)) == ""
     assert differs(flips(2, 40), beside=one)  # nothing moves
@@ -101,28 +103,75 @@ def test_other_elements_that_move_are_rounding_too(monkeypatch, slice_size):
     assert differs(0.06 * one)  # all elements
     assert differs(0.06)
     assert differs(0.11 * one, beside=one * np.float32(1.04))
-    assert difference((one[:1],), (one[:1] * 1.1,), moved=lambda: (one[:1] * 1.04,))
+    assert difference((one[:1],), (one[:1] * 1.1,), moved=lambda _: (one[:1] * 1.04,))
     # Squares of less than the smallest number tell nothing.
     tiny, few = one.astype(np.float64) * 1e-170, flips(2, 5).astype(float) * 1e-170
-    assert difference((tiny,), (tiny + few,), moved=lambda: (tiny + few,)) == ""
-    assert difference((tiny,), (tiny + few,), moved=lambda: (tiny + few[::-1],))
+    assert difference((tiny,), (tiny + few,), moved=lambda _: (tiny + few,)) == ""
+    assert difference((tiny,), (tiny + few,), moved=lambda _: (tiny + few[::-1],))
     numbers = (1000 * one).astype(np.int32)
     changed, others = (
         numbers + (1000 * flips(seed, 20)).astype(np.int32) for seed in (2, 3)
     )
-    assert difference((numbers,), (changed,), moved=lambda: (others,))
+    assert difference((numbers,), (changed,), moved=lambda _: (others,))
+
+
+@pytest.mark.parametrize("slice_size", [100, 1 << 18])
+def test_what_some_move_of_the_last_bits_explains_is_rounding(monkeypatch, slice_size):
+    """Rounding decides few elements: most moves change nothing."""
+    monkeypatch.setattr(outputs, "_SLICE", slice_size)
+    one = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    pair = one, 2 * one
+    asked = []
+
+    def differs(*errors, by, seconds=math.inf):
+        """`by[i]`: the outputs by which draw i moves; the last for all after."""
+        asked.clear()
+
+        def moved(draw):
+            asked.append(draw)
+            outputs_ = by[min(draw, len(by) - 1)]
+            changes = (flips(1 + i, 20) * (i in outputs_) for i in range(2))
+            return tuple(a + b for a, b in zip(pair, changes, strict=True))
+
+        others = tuple(a + b for a, b in zip(pair, errors, strict=True))
+        return difference(pair, others, moved=moved, seconds=seconds)
+
+    error, none = flips(3, 40), flips(3, 0)
+    assert differs(error, none, by=[(), (), (0,)]) == ""
+    assert asked == [0, 1, 2]
+    # Each output by a move of its own.
+    assert differs(error, error, by=[(1,), (), (0,), ()]) == ""
+    assert asked == [0, 1, 2]
+    # What no move explains, of one output or of another.
+    assert differs(error, error, by=[(1,)])
+    assert asked == list(range(8))
+    assert differs(flips(3, 400), none, by=[(0, 1)])
+    assert differs(flips(3, 4, size=2), none, by=[(0, 1)])
+    # Not beyond the time, of which the first takes none.
+    assert differs(error, none, by=[(), (0,)], seconds=0)
+    assert asked == [0]
+    assert differs(error, none, by=[(0,)], seconds=0) == ""
+
+
+def test_integers_that_differ_end_the_moves():
+    one, other = np.array([1, 2], np.int32), np.array([1, 3], np.int32)
+    asked = []
+    assert difference(
+        (one,), (other,), moved=lambda draw: (asked.append(draw), one)[1:]
+    )
+    assert asked == [0]
 
 
 def test_integers_do_not_follow_the_last_bits_of_the_arguments():
     one, other = np.array([1, 2], np.int32), np.array([1, 3], np.int32)
-    assert difference((one,), (other,), moved=lambda: (other,))
+    assert difference((one,), (other,), moved=lambda _: (other,))
 
 
 def test_a_large_output_that_follows_the_last_bits(monkeypatch):
     monkeypatch.setattr(outputs, "_SLICE", 100)
     one, other, moved = (LARGE + noise(seed, 1e-3) for seed in range(3))
     assert difference((one,), (other,))
-    assert difference((one,), (other,), moved=lambda: (moved,)) == ""
+    assert difference((one,), (other,), moved=lambda _: (moved,)) == ""
 
 
 def test_arguments_are_moved_by_their_last_bits():
@@ -135,6 +184,8 @@ def test_arguments_are_moved_by_their_last_bits():
         change = np.abs(seen[name] - 1)
         assert (change > 0).all()
         assert (change < 1e-6).all()
+    again = jax.tree.leaves(moved_arguments(jax, tree, 1)["a"])
+    assert (seen["a"] != again[0]).any()
     # Of one shape, in other directions.
     assert (seen["a"] != seen["b"]).any()
     assert moved["c"] == 2.0
@@ -156,7 +207,7 @@ def test_a_function_is_compared_with_moved_arguments(monkeypatch, donated):
     asked = []
 
     def compare(plain, other, *, seconds, moved, **_):
-        asked.append(difference(plain(), moved()))
+        asked.append(difference(plain(), moved(0)))
         return FASTER
 
     monkeypatch.setattr(decider, "compare", compare)
@@ -194,7 +245,7 @@ def test_a_gradient_through_a_normalization():
     other = gradient(*arguments)
     assert difference(plain, other)
     again = jax.jit(gradient)(*moved_arguments(jax, arguments))
-    assert difference(plain, other, moved=lambda: again) == ""
+    assert difference(plain, other, moved=lambda _: again) == ""
 
 
 def _doubled(x, n):

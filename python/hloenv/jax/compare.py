@@ -227,7 +227,7 @@ def compare(
     other: Call,
     *,
     seconds: float,
-    moved: Call | None = None,
+    moved: Callable[[int], Any] | None = None,
     is_promising: bool = False,
 ) -> Comparison:
     """Compares the results of two functions, then times them interleaved.
@@ -235,12 +235,13 @@ def compare(
     Args:
         plain: calls the first.
         other: calls the second.
-        moved: calls the first for arguments that are moved by their last bits, to tell
-            how much rounding counts; None for the tolerances of types alone.
-        seconds: time limit of the timing; if ten times as long is not enough for the
-            minimum number of rounds, two runs of each decide; and nothing if one of
-            each takes four times as long as such rounds may: the speed-up of these is
-            in the result.
+        moved: calls the first for arguments that are moved by their last bits, by
+            others for each number, to tell how much rounding counts; None for the
+            tolerances of types alone.
+        seconds: time limit of the timing, and of moving arguments; if ten times as long
+            is not enough for the minimum number of rounds, two runs of each decide; and
+            nothing if one of each takes four times as long as such rounds may: the
+            speed-up of these is in the result.
         is_promising: whether the second may be many times as fast. If the first takes
             over four times as long as a run of such rounds, one run of it decides, two
             if it takes up to ten times as long.
@@ -252,7 +253,7 @@ def compare(
     # The first call of a function of jax.jit may take longer.
     if is_slow and other_first_ns > 2 * first_ns:
         return _compare_slow((first_ns,), (other_first_ns,))
-    differs = difference(outputs, other_outputs, moved=moved)
+    differs = difference(outputs, other_outputs, moved=moved, seconds=seconds)
     if not differs and are_all_nan(outputs):
         return Comparison(reason=ALL_NAN)
     del outputs, other_outputs

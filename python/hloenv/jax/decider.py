@@ -441,7 +441,7 @@ class Decider:
                 )
         plan = self._plan(attempt)
         self.plans[signature] = plan
-        moved: Callable[[], Any] | None = None
+        moved: Callable[[int], Any] | None = None
         if not can_loop:  # with other values, perhaps for ever
             moved = call.moved
         function = self._wrapped.new_function()

@@ -8,7 +8,8 @@ of an array's tolerance is that of the whole array.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,24 +31,33 @@ _LITTLE, _NOTHING = 0.01, 0.1
 # multiple of what the last bits of the arguments move it by in the same sense; and how
 # much that may be, as a share of the array's root mean square.
 _TIMES_MOVED, _MOST_MOVED = 3, 0.05
+# How often the last bits are moved at most: where few elements are near to where
+# rounding decides, most other bits change nothing.
+_DRAWS = 8
 
 
 def difference(
-    expected: Any, actual: Any, *, moved: Callable[[], Any] | None = None
+    expected: Any,
+    actual: Any,
+    *,
+    moved: Callable[[int], Any] | None = None,
+    seconds: float = math.inf,
 ) -> str:
     """Describes how two pytrees of arrays differ; "" if they are equal.
 
     Args:
         expected: arrays of jax or numpy.
         actual: as many.
-        moved: gives the outputs for arguments that are moved by their last bits. Floats
-            may differ by ten times what those do, as by `also` of `compare_outputs`,
-            where that is little for most elements, or the output is next to nothing
-            beside others: a gradient that is zero but for rounding; and by a hundredth
-            of their scale where it is more. A tenth of the elements may differ by more,
-            as in the gradient of a network in which rounding decides whether a ReLU
-            passes: all together up to three times what the moved arguments do, in the
-            root mean square and in the largest element.
+        moved: gives the outputs for arguments that are moved by their last bits, by
+            others for each number. Floats may differ by ten times what those do, as by
+            `also` of `compare_outputs`, where that is little for most elements, or the
+            output is next to nothing beside others: a gradient that is zero but for
+            rounding; and by a hundredth of their scale where it is more. A tenth of the
+            elements may differ by more, as in the gradient of a network in which
+            rounding decides whether a ReLU passes: all together up to three times what
+            the moved arguments do, in the root mean square and in the largest element.
+            Each output must be explained by one of the moves.
+        seconds: after which the last bits are not moved again.
     """
     jax = require_jax("hloenv.jit")
     for leaf, (one, other) in enumerate(
@@ -56,11 +66,25 @@ def difference(
         if one != other:
             return f"output {leaf} has type {other}, expected {one}"
     arrays = _arrays(jax, expected), _arrays(jax, actual)
-    comparison = _compare(*arrays, [None] * len(arrays[0]))
-    if not comparison.is_equal and moved is not None:
-        others = _arrays(jax, moved())
-        comparison = _compare(*arrays, _of_rounding(arrays[0], others), others)
-    return "" if comparison.is_equal else str(comparison)
+    worst, differing = _compare(*arrays, range(len(arrays[0])))
+    if not differing or moved is None:
+        return str(worst) if differing else ""
+    scales = _scales(arrays[0])
+    end = time.perf_counter() + seconds
+    for draw in range(_DRAWS):
+        if draw and time.perf_counter() > end:
+            break
+        others = _arrays(jax, moved(draw))
+        by_rounding = {
+            leaf: _of_rounding(arrays[0][leaf], others[leaf], scales[leaf], max(scales))
+            for leaf in differing
+        }
+        worst, differing = _compare(*arrays, differing, by_rounding, others)
+        if not differing:
+            return ""
+        if any(_is_exact(arrays[0][leaf]) for leaf in differing):
+            break
+    return str(worst)
 
 
 def are_all_nan(outputs: Any) -> bool:
@@ -98,26 +122,30 @@ def _types(jax: Any, tree: Any) -> list[str]:
     ]
 
 
+def _scales(expected: Sequence[Array]) -> list[float]:
+    return [0.0 if _is_exact(each) else _scale(each) for each in expected]
+
+
 def _of_rounding(
-    expected: Sequence[Array], moved: Sequence[Array]
-) -> list[Array | None]:
-    """Of each output, what it is for other last bits, where that tells rounding.
+    expected: Array, moved: Array, scale: float, largest: float
+) -> Array | None:
+    """What an output is for other last bits, where that tells rounding.
 
     Where most elements move by more than a little, they may differ by a little in all:
     far less than what rounding is worth there. None for integers.
+
+    Args:
+        expected: the output.
+        moved: the same for other last bits.
+        scale: of the output.
+        largest: of the scales of all outputs.
     """
-    scales = [0.0 if _is_exact(each) else _scale(each) for each in expected]
-    largest = max(scales, default=0.0)
-    found: list[Array | None] = []
-    for one, other, scale in zip(expected, moved, scales, strict=True):
-        nothing = _NOTHING * rules._tolerance(one.dtype) * largest
-        if _is_exact(one):
-            found.append(None)
-        elif scale <= nothing or _movement(one, other) <= _LITTLE * scale:
-            found.append(other)
-        else:
-            found.append(_shifted(one, _LITTLE * scale / rules.TIMES_ALSO))
-    return found
+    if _is_exact(expected):
+        return None
+    nothing = _NOTHING * rules._tolerance(expected.dtype) * largest
+    if scale <= nothing or _movement(expected, moved) <= _LITTLE * scale:
+        return moved
+    return _shifted(expected, _LITTLE * scale / rules.TIMES_ALSO)
 
 
 def _shifted(array: Array, by: float) -> Array:
@@ -177,26 +205,38 @@ def _is_exact(array: Array) -> bool:
 def _compare(
     expected: Sequence[Array],
     actual: Sequence[Array],
-    moved: Sequence[Array | None],
-    as_moved: Sequence[Array] = (),
-) -> OutputComparison:
-    """As `compare_outputs`, of equal types; `as_moved` as in `_is_as_moved`."""
+    leaves: Iterable[int],
+    by_rounding: Mapping[int, Array | None] | None = None,
+    moved: Sequence[Array] = (),
+) -> tuple[OutputComparison, list[int]]:
+    """As `compare_outputs`, of equal types; and which of the leaves differ.
+
+    Args:
+        expected: arrays.
+        actual: as many.
+        leaves: which of them to compare.
+        by_rounding: of these, what `_of_rounding` gives; None for none.
+        moved: arrays for `_is_as_moved`, if `by_rounding` is given.
+    """
     worst = OutputComparison(is_equal=True, num_leaves=len(expected))
-    for leaf, (one, other, also) in enumerate(
-        zip(expected, actual, moved, strict=True)
-    ):
+    differing = []
+    for leaf in leaves:
+        one, other = expected[leaf], actual[leaf]
+        also = None if by_rounding is None else by_rounding[leaf]
         if one.size <= _SLICE:
             others = [] if also is None else [[also]]
             found = compare_outputs([one], [other], also=others)
         else:
             found = _compare_large(one, other, also)
-        if as_moved and not found.is_equal and _is_as_moved(one, other, as_moved[leaf]):
+        if moved and not found.is_equal and _is_as_moved(one, other, moved[leaf]):
             continue
+        if not found.is_equal:
+            differing.append(leaf)
         if found.leaf is not None and (
             worst.leaf is None or found.excess > worst.excess
         ):
             worst = replace(found, leaf=leaf, num_leaves=len(expected))
-    return worst
+    return worst, differing
 
 
 def _compare_large(

@@ -57,10 +57,10 @@ class TimedCall:
         """The call of plain jax.jit, which may be repeated."""
         return self.by(self._plain)
 
-    def moved(self) -> Any:
-        """Calls plain jax.jit with floats that are moved by their last bits."""
-        moved = moved_arguments(require_jax("hloenv.jit"), (self.args, self.kwargs))
-        args, kwargs = moved
+    def moved(self, draw: int) -> Any:
+        """Calls plain jax.jit with floats moved by last bits, those of `draw`."""
+        jax = require_jax("hloenv.jit")
+        args, kwargs = moved_arguments(jax, (self.args, self.kwargs), draw)
         by = TimedCall(
             self._plain, args, kwargs, donates=self._donates, budget=self._budget
         )

@@ -115,10 +115,10 @@ def copy_arrays(jax: Any, tree: Any) -> Any:
     )
 
 
-def moved_arguments(jax: Any, tree: Any) -> Any:
+def moved_arguments(jax: Any, tree: Any, draw: int = 0) -> Any:
     """A pytree with the float32 and float64 of its arrays moved by 1 ulp, up or down.
 
-    By 1 ulp of the type that jax gives them.
+    By 1 ulp of the type that jax gives them, in other directions for each `draw`.
     """
 
     def as_jax_has_it(leaf: Any) -> Any:
@@ -141,7 +141,7 @@ def moved_arguments(jax: Any, tree: Any) -> Any:
 
     leaves, structure = jax.tree.flatten(tree)
     # Together: arrays of one shape move in different directions.
-    arrays = perturbed([as_jax_has_it(leaf) for leaf in leaves])
+    arrays = perturbed([as_jax_has_it(leaf) for leaf in leaves], seed=draw)
     return structure.unflatten(map(as_given, leaves, arrays))
 
 
