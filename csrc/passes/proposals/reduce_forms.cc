@@ -98,8 +98,8 @@ const Rule& ChainRule() {
 
 absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      ChainRule(),       WindowChainRule(), SelectChainRule(),
-      PackedIndexRule(), ScanRule(),        ScanGroupsRule()};
+      ChainRule(),       ColumnsRule(), WindowChainRule(), SelectChainRule(),
+      PackedIndexRule(), ScanRule(),    ScanGroupsRule()};
   return *rules;
 }
 
@@ -179,7 +179,8 @@ PassInfo ReduceFormsPass() {
       "reduce-forms", "hloenv::ReduceForms",
       "Proposes elementwise operations for reductions of few elements each: of "
       "short dimensions, such as three coordinates; of small windows, as in "
-      "pooling; and for the gradient of max pooling; one reduction for the "
+      "pooling; and for the gradient of max pooling; two reductions for one "
+      "over rows and short columns of groups; one reduction for the "
       "index of an extreme element; and loops for cumulative reductions. Run "
       "it before layout assignment. Integer "
       "results are exact; floats may round differently, as "

@@ -62,6 +62,9 @@ _CROSSED_ROWS = 32
 # and elements of each window.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
 _SMALL_WINDOW = 9
+# Of a reduction around dimensions that are kept: elements of the last one up to which,
+# and of those before them and of the operand from which, two were faster.
+_SHORT_ROWS, _LONG_COLUMNS, _MANY_SUMMED = 16, 64, 20_000
 # Elements of a dimension, and of the array, from which cumulative sums were faster in a
 # loop; and bytes of one element of each row up to which a loop over all rows was faster
 # than one for each group of rows.
@@ -106,10 +109,11 @@ class KnownForms:
     read the matrix as it is, and of few rows and matrices across each other one at a
     time;
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
-    the index of the largest element becomes one reduction of integers; cumulative sums
-    become loops; sorts become sorts of integers; sine, cosine, tangent, atan2,
-    remainders and some powers become arithmetic, of which LLVM makes vectors. Other
-    alternatives stay undecided, so that XLA's form is kept.
+    reductions of groups of few columns become two, first over the rows; the index of
+    the largest element becomes one reduction of integers; cumulative sums become loops;
+    sorts become sorts of integers; sine, cosine, tangent, atan2, remainders and some
+    powers become arithmetic, of which LLVM makes vectors. Other alternatives stay
+    undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
     times, and for sums over the elements of a window whether several kernels would
@@ -143,7 +147,13 @@ class KnownForms:
         for index, rules in choices.items():
             node = int(graph.site_choice_nodes[first_site[index]])
             attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
-            for rule in _forms(graph, node, attributes, rules):
+            forms = _forms(graph, node, attributes, rules)
+            if "columns" in rules:
+                call = int(
+                    graph.site_choice_nodes[first_site[index] + rules["columns"]]
+                )
+                forms = ("columns",) if _has_columns(graph, node, call) else forms
+            for rule in forms:
                 if rule in rules:
                     site = int(graph.site_nodes[graph.site_offsets[index]])
                     is_slower = (rule in _FUSED_RULES and readers.repeat(site)) or (
@@ -267,6 +277,17 @@ def _reduce_forms(
         results = int(graph.element_count[operands[1]])
     is_small = taps <= _SMALL_WINDOW and results >= _MANY_REDUCTIONS
     return ("window", "select") if is_small and not is_sparse else ()
+
+
+def _has_columns(graph: HloGraph, node: int, call: int) -> bool:
+    """Whether a reduction has long columns of short rows, which `call` reduces last."""
+    values, columns = (int(_operands(graph, each)[0]) for each in (node, call))
+    elements, sums, results = graph.element_count[[values, columns, node]].tolist()
+    return bool(
+        sums <= _SHORT_ROWS * results
+        and elements >= _LONG_COLUMNS * sums
+        and elements >= _MANY_SUMMED
+    )
 
 
 def _index_forms(graph: HloGraph, node: int, values: int) -> tuple[str, ...]:
