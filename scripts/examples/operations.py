@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that XLA's CPU backend runs slower than PyTorch, in jax and in PyTorch.
+"""Operations in jax and in PyTorch, most of which XLA's CPU backend runs slower.
 
 `OPERATIONS` maps a name to a function that makes the operation in both, with the same
 numbers: each in its own usual layout of images ([n, h, w, c] in jax, [n, c, h, w] in
-PyTorch). The last three are controls, which XLA runs well.
+PyTorch). Those of `_RUN_WELL` are controls: XLA runs them well, some of them in forms
+that others than the usual ones were tried for, as sums of segments.
 
     python scripts/examples/operations.py            # all of them
     python scripts/examples/operations.py pooling    # those whose name has this text
@@ -205,6 +206,47 @@ def max_pooling() -> Operation:
     return Operation(by_jax, by_torch, (normal(4, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
 
 
+def group_normalization() -> Operation:
+    """Of 8 groups, as flax's GroupNorm computes it."""
+
+    def by_jax(x: Any) -> Any:
+        groups = x.reshape(*x.shape[:-1], 8, x.shape[-1] // 8)
+        mean, square = (
+            each.mean((1, 2, 4), keepdims=True) for each in (groups, groups**2)
+        )
+        variance = jnp.maximum(square - mean**2, 0)
+        return ((groups - mean) * jax.lax.rsqrt(variance + 1e-5)).reshape(x.shape)
+
+    def by_torch(x: Any) -> Any:
+        return functional.group_norm(x, 8)
+
+    return Operation(by_jax, by_torch, (normal(8, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
+
+
+def sequences() -> Operation:
+    """Of each feature with the three steps before, as in Mamba's layers."""
+
+    def by_jax(x: Any, kernel: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            *(x, kernel, (1,), ((3, 0),)),
+            dimension_numbers=("NWC", "WIO", "NWC"),
+            feature_group_count=64,
+        )
+
+    def by_torch(x: Any, kernel: Any) -> Any:
+        return functional.conv1d(functional.pad(x, (3, 0)), kernel, groups=64)
+
+    return Operation(
+        *(by_jax, by_torch, (normal(16, 1024, 64), normal(4, 1, 64, seed=1))),
+        *(((0, 2, 1), (2, 1, 0)), ((0, 2, 1),)),
+    )
+
+
+def integers(end: int, count: int) -> np.ndarray:
+    """Random ones from 0 to `end`, without it."""
+    return np.random.default_rng(0).integers(0, end, count).astype(np.int32)
+
+
 _PATCHES = partial(convolution, 224, (3, 384), 16, stride=16)
 # With their gradients.
 _CONVOLUTIONS: dict[str, Callable[[], Operation]] = {
@@ -222,6 +264,38 @@ _CONVOLUTIONS: dict[str, Callable[[], Operation]] = {
     ),
     "transposed convolution 16x16x128": transposed_convolution,
     "convolution 2x2x512, 3x3": partial(convolution, 2, (512, 512), 3, padding=1),
+}
+
+_RUN_WELL: dict[str, Callable[[], Operation]] = {
+    "product of 768x768": lambda: plain(
+        jnp.matmul, torch.matmul, normal(768, 768), normal(768, 768, seed=1) / 28
+    ),
+    "convolution 28x28x128, 3x3": partial(convolution, 28, (128, 128), 3, padding=1),
+    "softmax of 512x512": lambda: plain(
+        lambda x: jax.nn.softmax(x), lambda x: x.softmax(1), normal(512, 512)
+    ),
+    "variance of 1024 rows of 1000": lambda: plain(
+        lambda x: x.var(1), lambda x: x.var(1, unbiased=False), normal(1024, 1000)
+    ),
+    "layer normalization of 1024 rows of 1000": lambda: plain(
+        lambda x: (
+            (x - x.mean(1, keepdims=True)) / jnp.sqrt(x.var(1, keepdims=True) + 1e-5)
+        ),
+        lambda x: functional.layer_norm(x, (1000,)),
+        normal(1024, 1000),
+    ),
+    "sums of 1000 segments of 100,000 rows of 16": lambda: plain(
+        lambda x, ids: jax.ops.segment_sum(x, ids, 1000),
+        lambda x, ids: torch.zeros(1000, 16).index_add_(0, ids, x),
+        normal(100_000, 16),
+        integers(1000, 100_000),
+    ),
+    "gradient of 4096 embeddings of 256 of 32,000": lambda: plain(
+        lambda x, ids: jnp.zeros((32_000, 256)).at[ids].add(x),
+        lambda x, ids: torch.zeros(32_000, 256).index_add_(0, ids, x),
+        normal(4096, 256),
+        integers(32_000, 4096),
+    ),
 }
 
 OPERATIONS: dict[str, Callable[[], Operation]] = {
@@ -277,13 +351,26 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
     "x**-1.5 of a million": lambda: plain(
         lambda x: x**-1.5, lambda x: x**-1.5, abs(normal(1_000_000)) + 0.1
     ),
-    "product of 768x768": lambda: plain(
-        jnp.matmul, torch.matmul, normal(768, 768), normal(768, 768, seed=1) / 28
+    "group normalization of 8 images 56x56x64": group_normalization,
+    "value and gradient of group normalization of 8 images 56x56x64": lambda: (
+        gradient_of(group_normalization())
     ),
-    "convolution 28x28x128, 3x3": partial(convolution, 28, (128, 128), 3, padding=1),
-    "softmax of 512x512": lambda: plain(
-        lambda x: jax.nn.softmax(x), lambda x: x.softmax(1), normal(512, 512)
+    "largest so far of 1000 rows of 1000": lambda: plain(
+        lambda x: jax.lax.cummax(x, 1), lambda x: x.cummax(1)[0], normal(1000, 1000)
     ),
+    "median of 1024 rows of 999": lambda: plain(
+        lambda x: jnp.median(x, 1), lambda x: x.median(1)[0], normal(1024, 999)
+    ),
+    "causal depthwise convolution of 16 sequences 1024x64, 4": sequences,
+    "exact GELU of a million": lambda: plain(
+        lambda x: jax.nn.gelu(x, approximate=False),
+        functional.gelu,
+        normal(1_000_000),
+    ),
+    "10 largest of 1024 rows of 1000": lambda: plain(
+        lambda x: jax.lax.top_k(x, 10)[0], lambda x: x.topk(10)[0], normal(1024, 1000)
+    ),
+    **_RUN_WELL,
 }
 
 
