@@ -13,7 +13,7 @@ import torch
 
 from ..dataset.benchmarks import find_benchmarks
 from ..errors import ArgumentError
-from .graph_ppo import PPOConfig
+from .ppo_config import PPOConfig
 from .tensorboard import open_writer
 
 Module = TypeVar("Module")

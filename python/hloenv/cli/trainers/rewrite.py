@@ -38,7 +38,7 @@ examples:
 a configuration; hloenv.learn.RewriteConfig describes all settings:
   mode = "all"                        # or one: one alternative in each step
   space = "forms-to-fusion"           # what is decided where; hloenv.search.SPACES
-  estimator = "roofline"              # or kernel-cache, or your own my.py:Model
+  estimator = "roofline"              # or kernel-cache, or of --import FILE
   train = "hloenv://dataset/train?max_instructions=600"
   demonstrations = 400
   steps = 20000

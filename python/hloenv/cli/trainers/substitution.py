@@ -36,7 +36,7 @@ examples:
 
 a configuration; hloenv.learn.SubstitutionConfig describes all settings:
   agent = "shared"                    # or xrlflow
-  estimator = "operators"             # or kernel-cache, or your own my.py:Model
+  estimator = "operators"             # or kernel-cache, or of --import FILE
   train = "hloenv://dataset/train?max_instructions=600"
   passes = ["substitutions", "reassociate", "merge-dots"]  # or of --import FILE
   steps = 20000
