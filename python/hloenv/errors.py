@@ -150,7 +150,7 @@ class PositionWarning(UserWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """A pass fails on the module, so that its rewrites are not decided."""
+    """A part is left out: the decisions of a pass that fails, options of a recipe."""
 
 
 # Their earlier names, by which the extension raises them.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from hloenv.cli.explore import open_target
 from hloenv.jax import Artefact, Recipe, Tuned
 from hloenv.rewrite.trace import ModuleId
 from hloenv.tune import DECISIONS
+from hloenv.tune.__main__ import summary
 from hloenv.tune.recording import Hot, Recording
 from hloenv.tune.scripts import TunedFunction, TunedScript
 
@@ -145,6 +147,41 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
     assert (found["calls_s"], found["expected_s"]) == (3.0, 2.0)
 
 
+def test_the_prints_of_a_script_are_not_in_the_json(folder, capfd):
+    (folder / "train.py").write_text(
+        SCRIPT + "import os, sys\nprint('printed')\nsys.stdout.write('written')\n"
+        "sys.stdout.flush()\nos.write(1, b'by others')\n"
+    )
+    words = ["tune", "train.py", "--stages", "codegen", "--threads", "1", "--seconds"]
+    assert main([*words, "5", "--measurements", "0", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert [each["calls"] for each in json.loads(out)["functions"]] == [20]
+    for text in ("printed", "written", "by others"):
+        assert text in err
+    sys.stdout.write("after\n")
+    assert capfd.readouterr().out == "after\n"
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_full_disk_takes_nothing_of_the_report(folder, monkeypatch, capsys, is_json):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    found = Artefact((entry_of("step", label="forms=known", speedup=2.0),))
+    monkeypatch.setattr(command, "_tuned", lambda *_: found)
+    monkeypatch.setattr(Artefact, "save", full)
+    words = ["tune", "model.hlo", "-o", "a.tuned", *["--json"] * is_json]
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert "No space left" in err
+    assert "wrote" not in out
+    if is_json:
+        assert json.loads(out)["entries"][0]["label"] == "forms=known"
+        assert json.loads(out)["output"] is None
+    else:
+        assert "step:" in out
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -211,3 +248,38 @@ def test_after_kill_9_the_next_tuning_resumes(folder, capsys):
     words = ["tune", "model.hlo", "--threads", "1", "--mode", "sequence"]
     assert main([*words, "--measurements", "1"]) == 0
     assert "continues from" in capsys.readouterr().err
+
+
+def test_a_script_that_runs_as_tuned_says_so(folder):
+    python = [sys.executable, "-m", "hloenv.tune", "train.py"]
+
+    def said():
+        done = subprocess.run(
+            python, capture_output=True, text=True, check=True, cwd=folder
+        )
+        assert done.stdout == ""
+        return done.stderr
+
+    before = said()
+    assert "ran as plain jax.jit: <lambda>: nothing is tuned for it" in before
+    assert "to tune it: hloenv tune train.py" in before
+    (folder / "train.py").write_text("x = 1\n")
+    assert "has called no function of jax.jit" in said()
+
+
+def test_the_summary_of_a_script_is_short():
+    class Function:
+        __name__ = "step"
+
+        def __init__(self, number, *, is_used):
+            self.considered = [
+                SimpleNamespace(
+                    is_used=is_used, tuned=f"forms={number}" * is_used, reason="slow"
+                )
+            ]
+
+    many = [Function(number, is_used=True) for number in range(20)]
+    lines = summary([*many, Function(0, is_used=False)], Path("a.py"))
+    assert len(lines) == 9
+    assert lines[0] == "ran as tuned: step: forms=0"
+    assert lines[-1] == "and 12 more"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 import warnings
 
 import jax
@@ -15,9 +16,9 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError, ArtefactError
-from hloenv.jax import Artefact, FallbackWarning, Recipe, Tuned
+from hloenv.jax import Artefact, FallbackWarning, Recipe, Tuned, kept
 from hloenv.jax.compare import compare
-from hloenv.jax.kept import keep_tuned, kept_key, recall_tuned
+from hloenv.jax.kept import keep_tuned, kept_key, kept_path, recall_tuned
 from hloenv.jax.outputs import compare_bitwise
 from hloenv.jax.verdicts import Verdict, recall, remember
 from hloenv.policies import get_policy
@@ -132,7 +133,8 @@ def test_outputs_of_another_type_differ():
 
 @pytest.mark.parametrize("name", ["stablehlo", "wheel-passes"])
 def test_the_final_module_runs_in_plain_jax(name, module, trace):
-    artefact = Artefact((entry_of(module, RECIPES[name](trace)),))
+    recipe = dataclasses.replace(RECIPES[name](trace), options={})
+    artefact = Artefact((entry_of(module, recipe),))
 
     def renamed(kernel, x):
         return depthwise(kernel, x)
@@ -141,6 +143,13 @@ def test_the_final_module_runs_in_plain_jax(name, module, trace):
         found = jax.jit(renamed)(KERNEL, IMAGE)
     assert injection.replaced == 1
     np.testing.assert_allclose(found, depthwise(KERNEL, IMAGE), atol=1e-4)
+
+
+def test_options_that_the_final_module_lacks_are_named(module, trace):
+    recipe = dataclasses.replace(RECIPES["stablehlo"](trace), options=WIDE)
+    artefact = Artefact((entry_of(module, recipe),))
+    with pytest.warns(hloenv.errors.LeftOutWarning, match="vector_width': 512"):
+        artefact.final(module)
 
 
 def test_the_wheels_backend_cannot_be_injected(module, trace):
@@ -421,3 +430,21 @@ def test_compile_takes_a_tuned_artefact_alone(module):
         hloenv.compile(module, tuned=artefact, finish="none")
     with pytest.raises(ArgumentError, match="engine='jaxlib'"):
         hloenv.compile(module, options=WIDE)
+
+
+def test_the_programs_that_were_not_tuned_for_longest_are_forgotten(
+    module, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(kept, "_MAX_KEPT", 2)
+    entry = entry_of(module, Recipe())
+    for age, key in ((30, "a"), (20, "b"), (10, "c")):
+        assert keep_tuned(key, entry) == ""
+        for suffix in ("json", "journal"):
+            path = kept_path(key).with_suffix(f".{suffix}")
+            path.touch()
+            # The journal of the oldest is the last that was written.
+            then = time.time() - (0 if (key, suffix) == ("b", "journal") else age)
+            os.utime(path, (then, then))
+    assert keep_tuned("d", entry) == ""
+    left = sorted(each.name for each in kept_path("d").parent.iterdir())
+    assert left == ["b.journal", "b.json", "d.json"]

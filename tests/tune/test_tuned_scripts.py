@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hloenv
 from hloenv.errors import ScriptError
 from hloenv.jax import Artefact, JitFunction, Recipe, Tuned
 from hloenv.jax.kept import keep_tuned
@@ -77,6 +78,47 @@ def test_functions_are_found_with_their_calls(script):
     ]
     chosen = found.worth_tuning(share=0.0, most=8)
     assert {each.name for each in chosen} == {"often", "twice"}
+
+
+def test_jit_in_a_loop_and_hloenvs_jit_are_found(script):
+    found = recorded(
+        script(
+            """
+            import hloenv
+            from hloenv import jit
+            from hloenv.jax import jit as another
+
+            def looped(x): return x + 1
+
+            @hloenv.jit
+            def ours(x): return x * 2
+
+            @jit(budget=1.0, static_argnames="n")
+            def static(x, n): return x * n
+
+            numbers = hloenv.jit(lambda x: x + 3, outputs="numpy")
+            for i in range(4):
+                jax.jit(looped)(jnp.ones(3))
+                jax.jit(looped, static_argnums=())(jnp.ones(3))
+                static(ours(jnp.ones(3)), n=2)
+                numbers(jnp.ones(3))
+            other = another(lambda x: x - 1)
+            other(jnp.ones(3))
+            assert "nothing is tuned" in ours.explain(), ours.explain()
+            """
+        )
+    )
+    assert found.is_complete
+    counts = sorted((each.name, each.calls) for each in found.functions)
+    assert counts == [
+        *[("<lambda>", 1), ("looped", 4), ("looped", 4)],
+        *[("ours", 4), ("static", 4)],
+    ]
+    by_name = {each.name: each for each in found.functions}
+    assert by_name["static"].options == {"static_argnames": "n"}
+    assert not isinstance(hloenv.jit, functools.partial)
+    assert hloenv.jit is hloenv.jax.jit
+    assert isinstance(hloenv.jit(lambda x: x), JitFunction)
 
 
 def test_numbers_among_the_arguments_are_one_signature(script):

@@ -227,3 +227,24 @@ def test_ctrl_c_within_a_batch_keeps_what_was_measured(simulated, program):
     _, tuner = tune(program, mode="sequence", batch=8, stages=("codegen",))
     assert tuner.state.is_interrupted
     assert set(simulated.measured[:2]) == set(tuner.state.results)
+
+
+def test_ctrl_c_in_the_last_check_begins_it_again_once(simulated, program, monkeypatch):
+    best, _ = tune(program, mode="sequence", is_again=True)
+    again, left = simulated.again, []
+
+    def interrupted(candidate, *, round_):
+        if left:
+            left.pop()
+            raise KeyboardInterrupt
+        return again(candidate, round_=round_)
+
+    monkeypatch.setattr(simulated, "again", interrupted, raising=False)
+    left.append(1)
+    entry, tuner = tune(program, mode="sequence", is_again=True)
+    assert (entry.label, left) == (best.label, [])
+    assert tuner.state.is_interrupted
+    assert "the last check begins again" in tuner.state.messages[-1]
+    left += [1, 1]
+    with pytest.raises(KeyboardInterrupt):
+        tune(program, mode="sequence", is_again=True)

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from .._json import finite
@@ -37,6 +37,23 @@ def console(*, to_stderr: bool = False) -> Console:
 def print_json(value: Any) -> None:
     """One JSON object on stdout. What is not finite becomes null."""
     print(json.dumps(finite(value), indent=1))
+
+
+@contextmanager
+def prints_on_stderr() -> Iterator[None]:
+    """What is printed in the block, by Python or by others, goes to stderr.
+
+    The one JSON object of a command is then all that is on stdout.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def printable(text: str) -> str:

@@ -170,12 +170,17 @@ def run(args: argparse.Namespace) -> None:
         open_store(args) as store,
         _interrupts_raised(),
         View(is_shown=not args.json) as view,
+        output.prints_on_stderr() if args.json else contextlib.nullcontext(),
     ):
         found = _tuned(args, options, store, view)
     artefact = found.artefact if isinstance(found, TunedScript) else found
-    if args.output is not None:
-        artefact.save(args.output)
-    plotted = None if args.plot is None else _draw(args, view.states)
+    failure = None
+    try:
+        if args.output is not None:
+            artefact.save(args.output)
+        plotted = None if args.plot is None else _draw(args, view.states)
+    except OSError as error:  # a full disk takes nothing of what was found
+        failure, plotted, args.output = error, None, None
     if args.json:
         output.print_json(_as_json(found, args.output))
     else:
@@ -185,6 +190,8 @@ def run(args: argparse.Namespace) -> None:
         for state in view.states:
             if state.journal is not None and state.results:
                 output.print_line(f"all measurements: hloenv explore {state.journal}")
+    if failure is not None:
+        raise failure
 
 
 def _draw(args: argparse.Namespace, states: Sequence[State]) -> str:

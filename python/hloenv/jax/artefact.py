@@ -14,6 +14,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -23,7 +24,7 @@ from typing import Any
 from .._files import read_file, replacing
 from .._native import core
 from .._version import __version__
-from ..errors import ArgumentError, ArtefactError
+from ..errors import ArgumentError, ArtefactError, LeftOutWarning
 from ..hlo.module import HloModule, as_module
 from ..rewrite.trace import ModuleId
 from ..runtime.executable import AnyExecutable, Engine, compile
@@ -266,12 +267,25 @@ class Artefact:
             with hloenv.jax.inject(artefact.final(module)):
                 outputs = jax.jit(fn)(*args)
 
+        Where these are a part of the recipe, a `LeftOutWarning` names them, for
+        `jax.jit(fn, compiler_options=...)`.
+
         Raises:
             ArtefactError: as `find`; or the wheel's backend is part of the recipe.
             HloEnvError: it cannot be compiled.
         """
         module = as_module(module)
-        return self.find(module).recipe.final(module)
+        recipe = self.find(module).recipe
+        final = recipe.final(module)
+        if recipe.options:
+            warnings.warn(
+                "options of the compiler are a part of the recipe, and not of the "
+                f"module: use jax.jit(fn, compiler_options={dict(recipe.options)}), or "
+                "hloenv.jit(fn, tuned=...)",
+                LeftOutWarning,
+                stacklevel=2,
+            )
+        return final
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, with a checksum."""

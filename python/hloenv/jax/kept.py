@@ -9,6 +9,8 @@ counts as absent.
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,9 @@ from ..errors import ArtefactError
 from ..measurement.store import default_path
 from .artefact import Artefact, Tuned
 from .verdicts import key_of
+
+# Programs whose results are kept: some megabytes of artefacts and journals.
+_MAX_KEPT = 1000
 
 
 def kept_key(fingerprint: str, compiling: Mapping[str, Any], *, donates: bool) -> str:
@@ -48,10 +53,28 @@ def keep_tuned(key: str, entry: Tuned) -> str:
         Why it could not be kept, such as a full disk; "" if it was.
     """
     try:
-        write_own(kept_path(key), Artefact((entry,)).text)
+        path = kept_path(key)
+        write_own(path, Artefact((entry,)).text)
+        _forget_oldest(path.parent)
     except (OSError, RuntimeError) as error:
         return f"it could not be kept for other processes: {error}"
     return ""
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Removes files of the programs that were not tuned for longest, if there are many.
+
+    With the artefact of a program, the journal of its measurements.
+    """
+    with os.scandir(folder) as found:
+        ages: dict[str, float] = {}
+        for each in found:
+            stem = each.name.partition(".")[0]
+            with contextlib.suppress(FileNotFoundError):  # another process removes it
+                ages[stem] = max(ages.get(stem, 0.0), each.stat().st_mtime)
+    for stem in sorted(ages, key=lambda each: ages[each])[:-_MAX_KEPT]:
+        for path in folder.glob(f"{glob.escape(stem)}.*"):
+            path.unlink(missing_ok=True)
 
 
 def kept_path(key: str) -> Path:

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ..errors import ScriptError
 from .api import using
 from .recording import run_script
+
+_MOST_SHOWN = 8
 
 
 def main() -> int:
@@ -16,15 +20,47 @@ def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.stderr.write("usage: python -m hloenv.tune SCRIPT [ARGUMENTS]\n")
         return 2
+    path = Path(sys.argv[1])
     try:
-        with using():
-            run_script(Path(sys.argv[1]), sys.argv[2:])
+        with using() as functions:
+            try:
+                run_script(path, sys.argv[2:])
+            finally:
+                for line in summary(functions, path):
+                    sys.stderr.write(f"hloenv.tune: {line}\n")
     except ScriptError as error:  # the script's own, with its exit code
         raise error.__cause__ or error from None
     except FileNotFoundError as error:
         sys.stderr.write(f"hloenv.tune: {error}\n")
         return 1
     return 0
+
+
+def summary(functions: Iterable[Any], path: Path) -> list[str]:
+    """Which functions of a script ran as they were tuned, and why others did not.
+
+    Args:
+        functions: of `hloenv.jit`.
+        path: of the script.
+    """
+    tuned: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for function in functions:
+        name = getattr(function, "__name__", "a function")
+        for each in function.considered:
+            if each.is_used and each.tuned:
+                tuned[f"{name}: {each.tuned}"] = None
+            else:
+                others[f"{name}: {each.reason or 'not decided'}"] = None
+    if tuned:
+        lines = [f"ran as tuned: {each}" for each in tuned]
+    elif others:
+        lines = [f"ran as plain jax.jit: {each}" for each in others]
+        lines += [f"nothing ran as tuned; to tune it: hloenv tune {path}"]
+    else:
+        lines = ["the script has called no function of jax.jit"]
+    left = len(lines) - _MOST_SHOWN
+    return lines if left <= 0 else [*lines[:_MOST_SHOWN], f"and {left} more"]
 
 
 if __name__ == "__main__":

@@ -115,10 +115,19 @@ def _program(
 
 
 @contextlib.contextmanager
-def using() -> Iterator[None]:
-    """Inside, functions of `jax.jit` use what `hloenv.tune` has kept for them."""
+def using() -> Iterator[list[Any]]:
+    """Inside, functions of `jax.jit` use what `hloenv.tune` has kept for them.
+
+    Its value is the list of these functions, up to 256.
+    """
+    functions: list[Any] = []
     # As with jax, `jax.jit(fn)` in a loop compiles once.
     made: OrderedDict[Any, Any] = OrderedDict()
+
+    def noted(function: Any) -> Any:
+        if len(functions) < _MAX_MADE:
+            functions.append(function)
+        return function
 
     def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> Any:
         del plain
@@ -129,16 +138,16 @@ def using() -> Iterator[None]:
             )
             found = made.get(key)
         except TypeError:  # a function that cannot be hashed
-            return jit(fn, policy="tuned", **options)
+            return noted(jit(fn, policy="tuned", **options))
         if found is None:
-            found = made[key] = jit(fn, policy="tuned", **options)
+            found = made[key] = noted(jit(fn, policy="tuned", **options))
         made.move_to_end(key)
         if len(made) > _MAX_MADE:
             made.popitem(last=False)
         return found
 
     with jit_replaced(make):
-        yield
+        yield functions
 
 
 _stack = contextlib.ExitStack()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the place of `jax.jit` for the programs that call it."""
+"""Takes the place of `jax.jit`, and of `hloenv.jit`, for programs that call them."""
 
 from __future__ import annotations
 
@@ -59,3 +59,46 @@ def jit_replaced(
     finally:
         _kept.is_kept = False
         package.jit = plain
+
+
+@contextlib.contextmanager
+def own_jit_replaced(
+    make: Callable[[Callable[..., Any], dict[str, Any], Any], Any],
+) -> Iterator[None]:
+    """Inside, `hloenv.jit(fn, ...)` is `make(fn, options, plain)`, options of jax.jit.
+
+    `plain` decides nothing but what was tuned: a program is recorded as it is without
+    the time that decisions take.
+    """
+    import hloenv
+
+    own = hloenv.jit
+
+    @functools.wraps(own)
+    def jit(
+        fn: Any = None,
+        *,
+        policy: Any = None,
+        passes: Any = None,
+        until: Any = None,
+        budget: Any = None,
+        remember: Any = None,
+        tuned: Any = None,
+        outputs: Any = "jax",
+        **options: Any,
+    ) -> Any:
+        del policy, passes, until, budget, remember, tuned
+        if fn is None:
+            return functools.partial(jit, outputs=outputs, **options)
+        if not callable(fn) or outputs != "jax":
+            return own(fn, outputs=outputs, **options)
+        return make(fn, options, functools.partial(own, policy="tuned"))
+
+    homes: list[Any] = [hloenv, sys.modules["hloenv.jax"]]
+    for home in homes:
+        home.jit = jit
+    try:
+        yield
+    finally:
+        for home in homes:
+            home.jit = own

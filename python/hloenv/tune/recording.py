@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a Python script and collects the functions of jax.jit that it calls.
 
-While the script runs, `jax.jit` makes functions that count their calls and their time
-and keep the arguments of the first call of each signature. Calls inside of another
-transformation of jax belong to the outermost function.
+While the script runs, `jax.jit` and `hloenv.jit` make functions that count their calls
+and their time, and keep the arguments of the first call of each signature. Calls inside
+of another transformation of jax belong to the outermost function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..jax.wrapping import (
     top_level_test,
 )
 from ..runtime.jaxlib.package import require_jax
-from .patching import jit_replaced
+from .patching import jit_replaced, own_jit_replaced
 
 # Of the arguments of all functions; where they are larger, a function is not tuned.
 _MAX_KEPT_BYTES = 1 << 31
@@ -140,7 +140,7 @@ class _Recorder:
             for each in leaves
         )
         static = tuple(recorded.static.values(args, kwargs))
-        key = recorded, tree, kinds, static
+        key = recorded.identity, tree, kinds, static
         try:
             hash(key)
         except TypeError:
@@ -174,6 +174,15 @@ class _Recorded:
         self.options = options
         self.jitted = jitted
         self.static = StaticArguments.of(jitted)
+        # As for jax, whose cache a function of `jax.jit(fn)` in a loop finds.
+        self.identity: Any = (
+            fn,
+            tuple(sorted((name, repr(each)) for name, each in options.items())),
+        )
+        try:
+            hash(self.identity)
+        except TypeError:
+            self.identity = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._recorder.call(self, args, kwargs)
@@ -211,7 +220,11 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
         return _Recorded(recorder, fn, options, plain(fn, **options))
 
     try:
-        with jit_replaced(make, is_kept=True), _ended_after(seconds + _GRACE_S):
+        with (
+            jit_replaced(make, is_kept=True),
+            own_jit_replaced(make),
+            _ended_after(seconds + _GRACE_S),
+        ):
             run_script(path, argv)
     except (_TimeUpError, KeyboardInterrupt):
         is_complete = False

@@ -97,8 +97,8 @@ class Tuner:
     def run(self) -> Tuned:
         """Tunes, checks the best afresh, and returns its entry.
 
-        Ctrl-C ends the search; the best so far is still checked. A second one is
-        raised.
+        Ctrl-C ends the search; the best so far is still checked, from the beginning
+        where it ends the check. A second one is raised.
 
         Raises:
             HloEnvError: the program itself cannot be compiled or run.
@@ -137,8 +137,15 @@ class Tuner:
             except KeyboardInterrupt:
                 self.state.is_interrupted = True
                 self._say("interrupted: the best so far is checked and kept")
-            self._change("check")
-            return self._checked(measuring, control, stages, described)
+            checked = functools.partial(self._checked, measuring, control)
+            try:
+                return checked(stages, described)
+            except KeyboardInterrupt:
+                if self.state.is_interrupted:
+                    raise
+                self.state.is_interrupted = True
+                self._say("interrupted: the last check begins again, and is the end")
+                return checked(stages, described)
 
     # --- phases -----------------------------------------------------------------
 
@@ -459,6 +466,7 @@ class Tuner:
         described: Result | None,
     ) -> Tuned:
         """The best that is faster in two fresh comparisons, or the identity."""
+        self._change("check")
         ranked = sorted(
             (each for each in self.state.results.values() if score(each) > 0),
             key=score,
