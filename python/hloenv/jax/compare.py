@@ -29,6 +29,9 @@ _MAX_SLOW, SLOW_GAIN, _MAX_REPEATED = 4, 1.5, 10
 # Likewise where another form is known to be many times as fast.
 _MAX_PROMISING = 40
 
+# Of the time limit, for calls with moved arguments.
+_MOVING = 4
+
 Call = Callable[[], Any]
 ALL_NAN = "all outputs of the first call are NaN"
 
@@ -238,10 +241,10 @@ def compare(
         moved: calls the first for arguments that are moved by their last bits, by
             others for each number, to tell how much rounding counts; None for the
             tolerances of types alone.
-        seconds: time limit of the timing, and of moving arguments; if ten times as long
-            is not enough for the minimum number of rounds, two runs of each decide; and
-            nothing if one of each takes four times as long as such rounds may: the
-            speed-up of these is in the result.
+        seconds: time limit of the timing; if ten times as long is not enough for the
+            minimum number of rounds, two runs of each decide; and nothing if one of
+            each takes four times as long as such rounds may: the speed-up of these is
+            in the result. Four times as long, arguments are moved once more.
         is_promising: whether the second may be many times as fast. If the first takes
             over four times as long as a run of such rounds, one run of it decides, two
             if it takes up to ten times as long.
@@ -253,7 +256,7 @@ def compare(
     # The first call of a function of jax.jit may take longer.
     if is_slow and other_first_ns > 2 * first_ns:
         return _compare_slow((first_ns,), (other_first_ns,))
-    differs = difference(outputs, other_outputs, moved=moved, seconds=seconds)
+    differs = difference(outputs, other_outputs, moved=moved, seconds=_MOVING * seconds)
     if not differs and are_all_nan(outputs):
         return Comparison(reason=ALL_NAN)
     del outputs, other_outputs
