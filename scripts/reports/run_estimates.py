@@ -47,7 +47,7 @@ _FORMS = (
 )
 # Of measured times: copies of the code, and rounds of each.
 _COPIES, _ROUNDS = 6, 3
-_GROUP = 10  # versions that are timed in turns with the first
+_GROUP = 5  # versions that are timed in turns with the first
 # Slower than the fastest by this, a version is not timed: ranks of programs that are
 # hundreds of times as slow are not in question, and take hours.
 _SLOWEST = 30.0
@@ -140,22 +140,21 @@ def measure(record: Record, arguments: argparse.Namespace) -> Row:
 def _relative_times(record: Record, modules: tuple[hloenv.HloModule, ...]) -> Any:
     """[copies, versions] median times over that of the first in the same rounds."""
     inputs = record.inputs()
-    executables = [hloenv.compile(each) for each in modules]
-    others = executables[1:]
-    rows = []
-    for copy in range(_COPIES):
-        row = [1.0]
-        for start in range(0, len(others), _GROUP):
-            # Code uses memory maps, whose number per process is limited: few copies
-            # at a time.
-            some = [executables[0], *others[start : start + _GROUP]]
-            copies = [each.copy() for each in some]
+    rows = [[1.0] for _ in range(_COPIES)]
+    for start in range(1, len(modules), _GROUP):
+        # Code uses memory maps, whose number per process is limited: few versions of a
+        # large program at a time.
+        some = [modules[0], *modules[start : start + _GROUP]]
+        executables = [hloenv.compile(each) for each in some]
+        for copy, row in enumerate(rows):
+            copies = [each.copy() for each in executables]
             times = time_runs(
                 copies, [inputs] * len(copies), repeats=_ROUNDS, warmup=1, seed=copy
             )
             medians = [float(np.median(each)) for each in times]
             row += [each / medians[0] for each in medians[1:]]
-        rows.append(row)
+            del copies
+        del executables
     return np.array(rows)
 
 
