@@ -226,6 +226,10 @@ def test_after_a_long_decision_none_is_tried(wide, monkeypatch):
     assert [each.options for each in fast.decided] == [""]
 
 
+def scattered(x):
+    return soft(x).at[jnp.arange(3), 1].add(1)
+
+
 def repeated(x):
     return jax.lax.scan(lambda state, _: (soft(state), None), x, length=3)[0]
 
@@ -274,7 +278,8 @@ def test_each_is_tried_with_those_that_have_gained(
 def test_what_may_be_tried(monkeypatch, features, flags, expected):
     monkeypatch.setenv("XLA_FLAGS", flags)
     with_features(monkeypatch, features)
-    assert list(settings.settings_for(from_jax(repeated, X))) == expected
+    for each in (repeated, scattered):
+        assert list(settings.settings_for(from_jax(each, X))) == expected
     # The first level is for loops.
     expected = [each for each in expected if each != "_level1"]
     assert list(settings.settings_for(from_jax(soft, X))) == expected

@@ -113,12 +113,11 @@ class Auto:
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
         if forms is not None and kernels.replace is not None:
             yield replace(forms, name="forms_kernels", replace=kernels.replace)
-        # Its convolutions are at least as fast as in the forms that it would take; each
-        # version that is left out is a compilation less.
-        yield from self._by_onednn(stages)
         yield from self._without_library(stages, forms)
-        if forms is not None and not stages.gained.get(_BY_ONEDNN):
+        if forms is not None:
             yield forms
+        # Neither is faster in all programs: small convolutions are slower by its calls.
+        yield from self._by_onednn(stages)
         if forms is None or (
             kernels.replace is not None and not any(stages.gained.values())
         ):

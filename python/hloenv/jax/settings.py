@@ -5,7 +5,8 @@ By default XLA prefers vectors of 256 bits, which is best on older processors, a
 LLVM for its second level of optimization or above, whose loops are made for long
 arrays. What a program gains by another choice cannot be told from its operations, and
 is measured: up to 1.4, and nothing for most (docs/results/settings.md). Programs
-without loops, which the first level made faster by 1.05 at most, do not try it.
+without loops and scatters, which become loops, do not try the first level: it made them
+faster by 1.05 at most.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from ..errors import InvalidModuleError
 from ..graph.hlo_graph import HloGraph, opcodes
 from ..runtime.jaxlib.options import OptionValue
 from ..runtime.machine import this_machine
-from .stages import has_loops
 
 if TYPE_CHECKING:
     from ..hlo.module import HloModule
@@ -43,6 +43,8 @@ _MAX_INSTRUCTIONS = 4000
 _FLOPS = 250.0
 # Share of a call in which they may be, for the rest to count.
 _MAX_SHARE = 0.7
+# Operations that become loops.
+_LOOPS = frozenset(("while", "scatter"))
 
 
 def settings_for(module: HloModule) -> Iterator[str]:
@@ -58,7 +60,8 @@ def settings_for(module: HloModule) -> Iterator[str]:
         is_wider = WIDTH in options
         if is_wider and _HAS_WIDER not in this_machine().features.split():
             continue
-        if LEVEL in options and not has_loops(module):
+        counts = module.opcode_counts()
+        if LEVEL in options and _LOOPS.isdisjoint(counts):
             continue
         if not any(option in given for option in options):
             yield name
