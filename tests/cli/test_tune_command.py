@@ -162,6 +162,42 @@ def test_the_prints_of_a_script_are_not_in_the_json(folder, capfd):
     assert capfd.readouterr().out == "after\n"
 
 
+def test_what_a_script_has_not_flushed_is_not_in_the_json(folder):
+    """Of C, of Python's own stdout, and of what holds it from before."""
+    (folder / "train.py").write_text(
+        SCRIPT + "import ctypes, sys\nsys.__stdout__.write('python')\n"
+        "ctypes.CDLL(None).printf(b'by c')\n"
+    )
+    words = ["tune", "train.py", "--stages", "codegen", "--threads", "1", "--seconds"]
+    words += ["5", "--measurements", "0", "--json"]
+    environment = {**os.environ}
+    environment.pop("PYTHONUNBUFFERED", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "hloenv", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env=environment,
+    )
+    assert [each["calls"] for each in json.loads(done.stdout)["functions"]] == [20]
+    assert "python" in done.stderr
+    assert "by c" in done.stderr
+
+
+def test_a_plot_that_fails_does_not_deny_the_artefact(folder, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    found = Artefact((entry_of("step", label="forms=known", speedup=2.0),))
+    monkeypatch.setattr(command, "_tuned", lambda *_: found)
+    monkeypatch.setattr(command, "_draw", full)
+    words = ["tune", "model.hlo", "-o", "a.tuned", "--plot", "a.png", "--json"]
+    assert main(words) == 1
+    assert json.loads(capsys.readouterr().out)["output"] == "a.tuned"
+    assert Path("a.tuned").exists()
+
+
 @pytest.mark.parametrize("is_json", [False, True])
 def test_a_full_disk_takes_nothing_of_the_report(folder, monkeypatch, capsys, is_json):
     def full(*_):
@@ -264,7 +300,15 @@ def test_a_script_that_runs_as_tuned_says_so(folder):
     assert "ran as plain jax.jit: <lambda>: nothing is tuned for it" in before
     assert "to tune it: hloenv tune train.py" in before
     (folder / "train.py").write_text("x = 1\n")
-    assert "has called no function of jax.jit" in said()
+    assert "has no function of jax.jit that was called" in said()
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_summary_leaves_the_exit_code_of_the_script(folder, code):
+    (folder / "train.py").write_text(f"import sys\nsys.exit({code})\n")
+    words = f"{sys.executable} -m hloenv.tune train.py 2>&-"
+    done = subprocess.run(words, shell=True, check=False, cwd=folder)
+    assert done.returncode == code
 
 
 def test_the_summary_of_a_script_is_short():

@@ -21,6 +21,7 @@ from support.fake_time import FakeTime
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
 SLOWER = Comparison(speedup=0.5, interval=(0.4, 0.6), reason="it is slower")
+FASTER = Comparison(speedup=2.0, interval=(1.9, 2.1))
 
 
 @pytest.fixture(autouse=True)
@@ -265,6 +266,42 @@ def test_no_attempt_starts_after_the_limit(monkeypatch):
     fast(KERNEL, IMAGE, jnp.ones((256, 3, 3)), jnp.ones((64, 1000)))
     assert len(compared) == 1
     assert "deciding has taken longer than its limit" in fast.explain()
+
+
+@pytest.mark.parametrize(
+    ("result", "is_tried_alone"),
+    [
+        (Comparison(1.0, (0.95, 1.02), "not faster"), False),
+        (Comparison(1.0, (0.8, 1.2), "not faster"), True),
+        (Comparison(0.9, (0.89, 0.91), "slower"), True),
+        (Comparison(reason="too long"), True),
+    ],
+)
+def test_rules_are_tried_alone_where_all_together_change_something(
+    verdicts, result, is_tried_alone
+):
+    def two(kernel, x, matrices):
+        return depthwise(kernel, x), matrices @ matrices.swapaxes(1, 2)
+
+    verdicts += [result] * 9
+    fast = hloenv.jit(two, remember=False)
+    fast(KERNEL, IMAGE, jnp.ones((256, 3, 3)))
+    counts = [sum(each.accepted.values()) for each in fast.considered]
+    assert (1 in counts) == is_tried_alone
+
+
+def test_the_limit_is_lower_while_nothing_has_gained(monkeypatch):
+    monkeypatch.setattr(decider, "_MAX_IN_VAIN", 0)
+
+    def two(kernel, x, scores):
+        return depthwise(kernel, x), scores.argmax(-1)
+
+    for result, is_ended in ((SLOWER, True), (FASTER, False)):
+        monkeypatch.setattr(decider, "compare", lambda *_, r=result, **__: r)
+        fast = hloenv.jit(two, remember=False)
+        fast(KERNEL, IMAGE, jnp.ones((64, 1000)))
+        said = any("its limit of 0 s" in each.reason for each in fast.considered)
+        assert said == is_ended
 
 
 def test_a_module_that_compiles_too_long_is_left(monkeypatch):

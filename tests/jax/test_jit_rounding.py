@@ -153,6 +153,17 @@ def test_what_some_move_of_the_last_bits_explains_is_rounding(monkeypatch, slice
     assert differs(error, none, by=[(0,)], seconds=0) == ""
 
 
+def test_one_element_that_flips_does_not_explain_many():
+    """However large it is."""
+    one = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    moved, wrong = one.copy(), one.copy()
+    moved[0] += 2
+    wrong[1:4] *= np.float32(0.5)
+    assert difference((one,), (wrong,), moved=lambda _: (moved,)) == ""
+    wrong[1:6] *= np.float32(0.9)
+    assert difference((one,), (wrong,), moved=lambda _: (moved,))
+
+
 def test_integers_that_differ_end_the_moves():
     one, other = np.array([1, 2], np.int32), np.array([1, 3], np.int32)
     asked = []

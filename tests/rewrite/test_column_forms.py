@@ -176,6 +176,7 @@ def test_not_offered_for_sums_of_infinities():
         ((8, 196, 8, 32), (1, 3), False),  # long rows
         ((8, 16, 32, 16), (1, 3), False),  # short columns
         ((1, 200, 2, 4), (1, 3), False),  # few elements
+        ((128, 4096, 16), (0, 2), False),  # wide
     ],
 )
 def test_known_forms_take_it_where_it_is_faster(sizes, reduced, is_taken):

@@ -445,6 +445,17 @@ def test_the_programs_that_were_not_tuned_for_longest_are_forgotten(
             # The journal of the oldest is the last that was written.
             then = time.time() - (0 if (key, suffix) == ("b", "journal") else age)
             os.utime(path, (then, then))
+    folder = kept_path("d").parent
+    (folder / "backup.json").mkdir()
+    (folder / ".draft.json").touch()
     assert keep_tuned("d", entry) == ""
-    left = sorted(each.name for each in kept_path("d").parent.iterdir())
-    assert left == ["b.journal", "b.json", "d.json"]
+    left = sorted(each.name for each in folder.iterdir())
+    assert left == [".draft.json", "b.journal", "b.json", "backup.json", "d.json"]
+
+    def denied(_, *, missing_ok=False):
+        if not missing_ok:
+            raise PermissionError
+
+    monkeypatch.setattr(type(folder), "unlink", denied)
+    assert keep_tuned("e", entry) == ""
+    assert kept_path("e").exists()

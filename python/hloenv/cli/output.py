@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import json
 import math
@@ -10,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
 from .._json import finite
@@ -45,15 +46,31 @@ def prints_on_stderr() -> Iterator[None]:
 
     The one JSON object of a command is then all that is on stdout.
     """
-    sys.stdout.flush()
-    kept = os.dup(1)
     try:
+        kept = os.dup(1)
+        os.fstat(2)
+    except OSError:  # it is closed
+        yield
+        return
+    streams = sys.stdout, sys.__stdout__
+    try:
+        _flush(streams)
         os.dup2(2, 1)
         with redirect_stdout(sys.stderr):
             yield
     finally:
+        _flush(streams)  # what others have kept of them
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def _flush(streams: Iterable[Any]) -> None:
+    """Writes what Python and C have not written yet."""
+    for each in streams:
+        if each is not None:
+            with suppress(OSError, ValueError):
+                each.flush()
+    ctypes.CDLL(None).fflush(None)
 
 
 def printable(text: str) -> str:

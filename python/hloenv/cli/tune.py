@@ -174,13 +174,18 @@ def run(args: argparse.Namespace) -> None:
     ):
         found = _tuned(args, options, store, view)
     artefact = found.artefact if isinstance(found, TunedScript) else found
-    failure = None
+    # A full disk takes nothing of what was found.
+    failure: OSError | None = None
+    plotted = None
     try:
         if args.output is not None:
             artefact.save(args.output)
+    except OSError as error:
+        failure, args.output = error, None
+    try:
         plotted = None if args.plot is None else _draw(args, view.states)
-    except OSError as error:  # a full disk takes nothing of what was found
-        failure, plotted, args.output = error, None, None
+    except OSError as error:
+        failure = failure or error
     if args.json:
         output.print_json(_as_json(found, args.output))
     else:

@@ -122,7 +122,8 @@ class Auto:
             kernels.replace is not None and not any(stages.gained.values())
         ):
             yield kernels
-        if forms is not None and not any(stages.gained.values()):
+        may_be_alone = forms is not None and forms.name not in stages.unchanged
+        if forms is not None and may_be_alone and not any(stages.gained.values()):
             yield from self._some_forms(stages, forms.decided)
         yield from self._by_wheel(stages, forms)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 import weakref
 from collections.abc import Callable
@@ -54,8 +55,8 @@ from .wrapping import (
 
 # Of a function; jax's own caches of calls have 4096 to 8192 entries.
 _MAX_SIGNATURES = 4096
-# Times the budget: no further attempt starts after so long.
-_MAX_BUDGETS = 120
+# Times the budget: no further attempt starts after so long, and if none has gained.
+_MAX_BUDGETS, _MAX_IN_VAIN = 120, 60
 # After so long, nothing is compiled with other options of the code generator.
 _MAX_OPTION_BUDGETS = 30
 # Times the budget: a function is left alone for whose last arguments deciding has taken
@@ -263,7 +264,6 @@ class Decider:
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
         trials: list[Trial] = []
-        end = time.monotonic() + _MAX_BUDGETS * self._budget
         began = time.monotonic()
         try:
             for attempt in self.planner.attempts(stages):
@@ -279,8 +279,8 @@ class Decider:
                 if too_long:
                     self.considered.leave(attempt.decided, too_long)
                     break
-                if trials and self._budget and time.monotonic() > end:
-                    limit = _MAX_BUDGETS * self._budget
+                limit = self._limit(stages)
+                if trials and self._budget and time.monotonic() > began + limit:
                     reason = f"deciding has taken longer than its limit of {limit:g} s"
                     self.considered.leave(attempt.decided, reason)
                     break
@@ -297,6 +297,8 @@ class Decider:
                     )
                     trials.append(tried)
                     stages.gained[attempt.name] = trials[-1].worth
+                    if trials[-1].changes_nothing:
+                        stages.unchanged.add(attempt.name)
                     # Not for nothing, as it says nothing of other shapes.
                     if attempt.decided.options:
                         self._wasted_s -= time.monotonic() - started
@@ -325,6 +327,11 @@ class Decider:
             if best is not None and best.keep is not None:
                 best.keep()
         return None if best is None else best.function
+
+    def _limit(self, stages: Stages) -> float:
+        """Seconds after which no further attempt starts."""
+        is_vain = not any(stages.gained.values())
+        return self._budget * min(_MAX_BUDGETS, _MAX_IN_VAIN if is_vain else math.inf)
 
     def _no_options(self, attempt: Attempt, call: TimedCall) -> str:
         """Why an attempt's options of the compiler are not used; empty if they are."""

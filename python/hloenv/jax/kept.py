@@ -9,8 +9,7 @@ counts as absent.
 from __future__ import annotations
 
 import contextlib
-import glob
-import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from .verdicts import key_of
 
 # Programs whose results are kept: some megabytes of artefacts and journals.
 _MAX_KEPT = 1000
+_SUFFIXES = (".json", ".journal")
 
 
 def kept_key(fingerprint: str, compiling: Mapping[str, Any], *, donates: bool) -> str:
@@ -55,9 +55,10 @@ def keep_tuned(key: str, entry: Tuned) -> str:
     try:
         path = kept_path(key)
         write_own(path, Artefact((entry,)).text)
-        _forget_oldest(path.parent)
     except (OSError, RuntimeError) as error:
         return f"it could not be kept for other processes: {error}"
+    with contextlib.suppress(OSError):
+        _forget_oldest(path.parent)
     return ""
 
 
@@ -66,15 +67,21 @@ def _forget_oldest(folder: Path) -> None:
 
     With the artefact of a program, the journal of its measurements.
     """
-    with os.scandir(folder) as found:
-        ages: dict[str, float] = {}
-        for each in found:
-            stem = each.name.partition(".")[0]
-            with contextlib.suppress(FileNotFoundError):  # another process removes it
-                ages[stem] = max(ages.get(stem, 0.0), each.stat().st_mtime)
+    files: dict[str, list[Path]] = {}
+    ages: dict[str, float] = {}
+    for path in folder.iterdir():
+        # Not drafts, whose names begin with a point.
+        if path.suffix not in _SUFFIXES or path.name.startswith("."):
+            continue
+        with contextlib.suppress(OSError):  # another process removes it
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode):
+                files.setdefault(path.stem, []).append(path)
+                ages[path.stem] = max(ages.get(path.stem, 0.0), found.st_mtime)
     for stem in sorted(ages, key=lambda each: ages[each])[:-_MAX_KEPT]:
-        for path in folder.glob(f"{glob.escape(stem)}.*"):
-            path.unlink(missing_ok=True)
+        for path in files[stem]:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def kept_path(key: str) -> Path:

@@ -27,9 +27,10 @@ _SLICE = 1 << 18
 # share of a type's tolerance, relative to the largest output, up to which an output is
 # next to nothing: ten times that is within the tolerance at the scale of the largest.
 _LITTLE, _NOTHING = 0.01, 0.1
-# What an array may differ by, in its root mean square and in its largest element, as a
-# multiple of what the last bits of the arguments move it by in the same sense; and how
-# much that may be, as a share of the array's root mean square.
+# What an array may differ by, in its root mean square, in its largest element, and in
+# the number of those that differ by more than a little, as a multiple of what the last
+# bits of the arguments move it by in the same sense; and how much that may be, as a
+# share of the array's root mean square.
 _TIMES_MOVED, _MOST_MOVED = 3, 0.05
 # How often the last bits are moved at most: where few elements are near to where
 # rounding decides, most other bits change nothing.
@@ -55,7 +56,8 @@ def difference(
             rounding; and by a hundredth of their scale where it is more. A tenth of the
             elements may differ by more, as in the gradient of a network in which
             rounding decides whether a ReLU passes: all together up to three times what
-            the moved arguments do, in the root mean square and in the largest element.
+            the moved arguments do, in the root mean square, in the largest element and
+            in number.
             Each output must be explained by one of the moves.
         seconds: after which the last bits are not moved again.
     """
@@ -169,10 +171,13 @@ def _movement(one: Array, other: Array) -> float:
 def _is_as_moved(expected: Array, actual: Array, moved: Array) -> bool:
     """Whether an array differs by no more than rounding may, all elements together.
 
-    Nine of ten differ by no more than a little.
+    Nine of ten differ by no more than a little, and not many more than those that the
+    moved arguments change by more.
     """
     if _is_exact(expected):
         return False
+    scale = _scale(expected)
+    counts = {"error": 0, "moved": 0}
     squares = {"size": 0.0, "error": 0.0, "moved": 0.0}
     largest = {"error": 0.0, "moved": 0.0}
     with np.errstate(invalid="ignore", over="ignore"):
@@ -186,12 +191,14 @@ def _is_as_moved(expected: Array, actual: Array, moved: Array) -> bool:
                 squares[name] += float(np.sum(np.square(sizes)))
                 if name in largest:
                     largest[name] = max(largest[name], float(sizes.max()))
+                    counts[name] += int((sizes > _LITTLE * scale).sum())
     if not all(map(math.isfinite, (*squares.values(), *largest.values()))):
         return False
     if not squares["moved"]:  # or too small to be squared
         return False
     return (
-        _movement(expected, actual) <= _LITTLE * _scale(expected)
+        _movement(expected, actual) <= _LITTLE * scale
+        and counts["error"] <= _TIMES_MOVED * counts["moved"]
         and squares["moved"] <= _MOST_MOVED**2 * squares["size"]
         and squares["error"] <= _TIMES_MOVED**2 * squares["moved"]
         and largest["error"] <= _TIMES_MOVED * largest["moved"]

@@ -26,6 +26,7 @@ class Stages:
             takes no options of the compiler.
         gained: what the attempts that have been tried are worth, by name, as of a
             `Trial`.
+        unchanged: names of those that take as long as plain jax.jit.
         compares: whether what is tried is compared with plain jax.jit.
     """
 
@@ -47,6 +48,7 @@ class Stages:
         self.settings: tuple[str, ...] = ()
         self.is_later = False
         self.gained: dict[str, float] = {}
+        self.unchanged: set[str] = set()
 
     @property
     def is_safe(self) -> bool:

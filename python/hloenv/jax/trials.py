@@ -16,6 +16,8 @@ from .verdicts import Verdict
 _MIN_GAIN_OF_ANOTHER = 1.05
 # What each option of jaxlib's code generator must gain, as later signatures have none.
 _MIN_GAIN_OF_OPTION = 1.02
+# Up to which speed-up and slow-down nothing has changed, and the ends of its interval.
+_SAME = 1.03, 1.1
 
 
 @dataclass
@@ -66,6 +68,19 @@ class Trial:
         if self.decided.engine == "wheel":
             speedup /= _MIN_GAIN_OF_ANOTHER
         return speedup / _MIN_GAIN_OF_OPTION ** len(self.decided.options.split())
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether it takes as long as plain jax.jit, as far as a comparison can tell."""
+        speedup, interval = self.decided.speedup, self.decided.interval
+        if speedup is None or interval is None:
+            return False
+        most, surely = _SAME
+        return (
+            1 / most <= speedup <= most
+            and interval[0] >= 1 / surely
+            and interval[1] <= surely
+        )
 
     def free(self) -> None:
         """Frees what was made for it, as it is not used."""

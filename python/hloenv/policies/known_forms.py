@@ -63,8 +63,9 @@ _CROSSED_ROWS = 32
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
 _SMALL_WINDOW = 9
 # Of a reduction around dimensions that are kept: elements of the last one up to which,
-# and of those before them and of the operand from which, two were faster.
-_SHORT_ROWS, _LONG_COLUMNS, _MANY_SUMMED = 16, 64, 20_000
+# and of those before them and of the operand from which, two were faster; and columns
+# from which on they were not in the cache.
+_SHORT_ROWS, _LONG_COLUMNS, _MANY_SUMMED, _MOST_COLUMNS = 16, 64, 20_000, 8192
 # Elements of a dimension, and of the array, from which cumulative sums were faster in a
 # loop; and bytes of one element of each row up to which a loop over all rows was faster
 # than one for each group of rows.
@@ -283,8 +284,10 @@ def _has_columns(graph: HloGraph, node: int, call: int) -> bool:
     """Whether a reduction has long columns of short rows, which `call` reduces last."""
     values, columns = (int(_operands(graph, each)[0]) for each in (node, call))
     elements, sums, results = graph.element_count[[values, columns, node]].tolist()
+    width = int(graph.dims[columns, int(graph.rank[columns]) - 1])
     return bool(
-        sums <= _SHORT_ROWS * results
+        width <= _MOST_COLUMNS
+        and sums <= _SHORT_ROWS * results
         and elements >= _LONG_COLUMNS * sums
         and elements >= _MANY_SUMMED
     )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,8 +27,11 @@ def main() -> int:
             try:
                 run_script(path, sys.argv[2:])
             finally:
-                for line in summary(functions, path):
-                    sys.stderr.write(f"hloenv.tune: {line}\n")
+                # Not in the place of what the script itself ends with.
+                with contextlib.suppress(Exception):
+                    for line in summary(functions, path):
+                        sys.stderr.write(f"hloenv.tune: {line}\n")
+                    sys.stderr.flush()
     except ScriptError as error:  # the script's own, with its exit code
         raise error.__cause__ or error from None
     except FileNotFoundError as error:
@@ -58,7 +62,10 @@ def summary(functions: Iterable[Any], path: Path) -> list[str]:
         lines = [f"ran as plain jax.jit: {each}" for each in others]
         lines += [f"nothing ran as tuned; to tune it: hloenv tune {path}"]
     else:
-        lines = ["the script has called no function of jax.jit"]
+        lines = [
+            "the script has no function of jax.jit that was called; those of "
+            "hloenv.jit use by themselves what was tuned"
+        ]
     left = len(lines) - _MOST_SHOWN
     return lines if left <= 0 else [*lines[:_MOST_SHOWN], f"and {left} more"]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -115,18 +116,17 @@ def _program(
 
 
 @contextlib.contextmanager
-def using() -> Iterator[list[Any]]:
+def using() -> Iterator[weakref.WeakSet[Any]]:
     """Inside, functions of `jax.jit` use what `hloenv.tune` has kept for them.
 
-    Its value is the list of these functions, up to 256.
+    Its value is the set of these functions that are alive.
     """
-    functions: list[Any] = []
+    functions: weakref.WeakSet[Any] = weakref.WeakSet()
     # As with jax, `jax.jit(fn)` in a loop compiles once.
     made: OrderedDict[Any, Any] = OrderedDict()
 
     def noted(function: Any) -> Any:
-        if len(functions) < _MAX_MADE:
-            functions.append(function)
+        functions.add(function)
         return function
 
     def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> Any:

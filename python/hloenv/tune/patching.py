@@ -61,14 +61,38 @@ def jit_replaced(
         package.jit = plain
 
 
+class _Undecided:
+    """A function of jax.jit that has what those of `hloenv.jit` have besides."""
+
+    def __init__(
+        self, own: Callable[..., Any], fn: Callable[..., Any], **options: Any
+    ) -> None:
+        package: Any = require_jax("hloenv tune")
+        self._jitted = package.jit(fn, **options)  # the caller is of hloenv
+        self._make = functools.partial(own, fn, policy="tuned", **options)
+
+    @functools.cached_property
+    def _own(self) -> Any:
+        return self._make()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._jitted(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        own = self._jitted if hasattr(self._jitted, name) else self._own
+        return getattr(own, name)
+
+
 @contextlib.contextmanager
 def own_jit_replaced(
     make: Callable[[Callable[..., Any], dict[str, Any], Any], Any],
 ) -> Iterator[None]:
     """Inside, `hloenv.jit(fn, ...)` is `make(fn, options, plain)`, options of jax.jit.
 
-    `plain` decides nothing but what was tuned: a program is recorded as it is without
-    the time that decisions take.
+    `plain` gives functions of jax's own jit: a program is recorded without the time
+    that decisions take.
     """
     import hloenv
 
@@ -92,7 +116,7 @@ def own_jit_replaced(
             return functools.partial(jit, outputs=outputs, **options)
         if not callable(fn) or outputs != "jax":
             return own(fn, outputs=outputs, **options)
-        return make(fn, options, functools.partial(own, policy="tuned"))
+        return make(fn, options, functools.partial(_Undecided, own))
 
     homes: list[Any] = [hloenv, sys.modules["hloenv.jax"]]
     for home in homes:
