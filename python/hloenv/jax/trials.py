@@ -71,7 +71,7 @@ class Trial:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it takes as long as plain jax.jit, as far as a comparison can tell."""
+        """Whether it takes as long as plain jax.jit, as far as a comparison tells."""
         speedup, interval = self.decided.speedup, self.decided.interval
         if speedup is None or interval is None:
             return False
