@@ -235,6 +235,11 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
             "module": best[1],
             "detail": detail,
             "failures": updates[-1].bad_rewards if updates else 0,
+            "curve": [
+                [each.step, each.episode_return]
+                for each in updates
+                if math.isfinite(each.episode_return)
+            ],
         }
 
     return run
@@ -274,6 +279,7 @@ def search_one(
     try:
         found = _METHODS[method](module, args)
         row |= {"detail": found["detail"], "failures": found["failures"]}
+        row["curve"] = found.get("curve", [])
         row["seconds"] = time.perf_counter() - started
         before, after = get_estimator(args.estimator).estimate_many(
             [module, found["module"]]
@@ -325,18 +331,23 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         "Measured time of the module over that of the method's, both compiled by XLA's "
         "CPU pipeline; above 1 is faster.",
         "",
-        "| model | " + " | ".join(methods) + " |",
-        "| --- " * (len(methods) + 1) + "|",
+        "| model | " + " | ".join(methods) + " | best |",
+        "| --- " * (len(methods) + 2) + "|",
     ]
     for name in names:
         cells = [_cell(by_key.get((name, method))) for method in methods]
+        found = [row for row in rows if row["model"] == name and row.get("measured")]
+        best = max(found, key=lambda row: row["interval"][0], default=None)
+        is_gain = best is not None and best["interval"][0] > 1
+        cells.append(str(best["method"]) if best is not None and is_gain else "none")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     for title, chosen in (("all", names), ("transformers", transformers(names))):
         means = [_mean(by_key, chosen, method) for method in methods]
-        lines.append(f"| geometric mean, {title} | " + " | ".join(means) + " |")
+        lines.append(f"| geometric mean, {title} | " + " | ".join(means) + " | |")
     lines += [
         "",
-        "A failure counts as 1.",
+        "A failure counts as 1; best: the one whose interval is highest, if it is above "
+        "1.",
         "",
         "| model | method | estimated | found | failures | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -350,8 +361,31 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
             f"| {row['model']} | {row['method']} | {row['estimated']:.3f} | "
             f"{row['detail']} | {row['failures']} | {row['seconds']:.1f} |"
         )
+    lines += _curves(rows)
     failed = sum(bool(row["error"]) for row in rows)
     return [*lines, "", f"{len(rows)} runs, of which {failed} failed."]
+
+
+def _curves(rows: Sequence[Row]) -> list[str]:
+    """How the agents learn: their mean return in four parts of the training."""
+    trained = [row for row in rows if len(row.get("curve", ())) > 1]
+    if not trained:
+        return []
+    lines = [
+        "",
+        "Mean return of an episode (relative reduction of the cost in per cent, and 0.1 "
+        "for steps between), after each quarter of the training:",
+        "",
+        "| model | agent | steps | first | quarter | half | three quarters | last |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in trained:
+        curve = row["curve"]
+        at = [curve[round(part * (len(curve) - 1) / 4)][1] for part in range(5)]
+        cells = " | ".join(f"{each:.2f}" for each in at)
+        name = f"{row['model']} | {row['method']} | {curve[-1][0]}"
+        lines.append(f"| {name} | {cells} |")
+    return lines
 
 
 def transformers(names: Sequence[str]) -> list[str]:
