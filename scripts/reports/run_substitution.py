@@ -346,8 +346,7 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         lines.append(f"| geometric mean, {title} | " + " | ".join(means) + " | |")
     lines += [
         "",
-        "A failure counts as 1; best: the one whose interval is highest, if it is above "
-        "1.",
+        "A failure counts as 1; best: that with the highest interval, if it is above 1.",
         "",
         "| model | method | estimated | found | failures | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -373,8 +372,8 @@ def _curves(rows: Sequence[Row]) -> list[str]:
         return []
     lines = [
         "",
-        "Mean return of an episode (relative reduction of the cost in per cent, and 0.1 "
-        "for steps between), after each quarter of the training:",
+        "Mean return of an episode (relative reduction of the cost in per cent), after "
+        "each quarter of the training:",
         "",
         "| model | agent | steps | first | quarter | half | three quarters | last |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
