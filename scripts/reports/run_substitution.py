@@ -346,7 +346,7 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         lines.append(f"| geometric mean, {title} | " + " | ".join(means) + " | |")
     lines += [
         "",
-        "A failure counts as 1; best: that with the highest interval, if it is above 1.",
+        "A failure counts as 1; best: that with the highest interval, if above 1.",
         "",
         "| model | method | estimated | found | failures | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
