@@ -239,8 +239,8 @@ def report(
         "",
         "How many workers does a cluster need to tune a company's programs, and what "
         "is a common store of kernels worth to it? A tuning here asks for the kernels "
-        f"of {arguments.variants} versions of a module (XLA's own, and random forms and "
-        f"fusions) and measures {_MEASURED}. The kernels are those that XLA really "
+        f"of {arguments.variants} versions of a module (XLA's own, and random forms "
+        f"and fusions) and measures {_MEASURED}. The kernels are those that XLA really "
         "makes of the versions; only the clock of the workers is simulated.",
         "",
         "## Reuse of kernels",
