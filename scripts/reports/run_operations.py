@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -54,6 +56,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--cores", type=int, default=1, help="that each may use")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
+    parser.add_argument(
+        "--compile", action="store_true", help="by torch.compile (max-autotune), too"
+    )
     parser.add_argument("--rows", type=Path, default=Path("build/operations.jsonl"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -65,8 +70,8 @@ def operations() -> dict[str, Any]:
     return found
 
 
-def measure(name: str, seconds: float, cores: int) -> Row:
-    """Measures one operation in this process."""
+def measure(name: str, seconds: float, cores: int, *, compiles: bool) -> Row:
+    """Measures one operation in this process; `compiles` as --compile."""
     import jax
     import jax.numpy as jnp
     import torch
@@ -100,7 +105,33 @@ def measure(name: str, seconds: float, cores: int) -> Row:
         row[f"ours_by_{way}_ns"] = float(np.median(durations[1])) / count
         row[f"speedup_over_{way}"] = speedup_of(*durations)
         row[f"interval_over_{way}"] = list(speedup_interval(*durations))
+    if compiles:
+        row |= _compiled(operation, calls["ours"], seconds)
     return row
+
+
+def _compiled(operation: Any, ours: Callable[[], Any], seconds: float) -> Row:
+    """PyTorch's compiler, for the better of the two layouts of images."""
+    import torch
+
+    run = torch.compile(operation.torch, mode="max-autotune-no-cudagraphs")
+    best: Row = {}
+    begin = time.perf_counter()
+    for tensors in (operation.torch_tensors(), operation.channels_last_tensors()):
+        call = _without_result(partial(run, *tensors))
+        try:
+            call()
+            durations, count = _durations(call, ours, seconds)
+        except Exception as error:  # of a compiler: any
+            best.setdefault("compile_error", f"{type(error).__name__}: {error}"[:200])
+            continue
+        single = float(np.median(durations[0])) / count
+        if single < best.get("compiled_ns", math.inf):
+            best |= {
+                "compiled_ns": single,
+                "speedup_over_compiled": speedup_of(*durations),
+            }
+    return best | {"torch_compile_s": time.perf_counter() - begin}
 
 
 def _without_result(call: Callable[[], Any]) -> Callable[[], None]:
@@ -134,10 +165,15 @@ def _is_close(outputs: Any, expected: list[Any]) -> bool:
 def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
     cells, over_jax, over_torch = [], [], []
+    over_compiled = [
+        row["speedup_over_compiled"]
+        for row in rows
+        if row.get("is_equal") and "speedup_over_compiled" in row
+    ]
     for row in rows:
         if "error" in row or not row["is_equal"]:
             over_jax.append(1.0)
-            cells.append((row["name"], *[""] * 6, row.get("error", "outputs differ")))
+            cells.append((row["name"], *[""] * 7, row.get("error", "outputs differ")))
             continue
         over_jax.append(row["speedup_over_jax"])
         over_torch.append(row["speedup_over_torch"])
@@ -148,6 +184,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
             (
                 row["name"],
                 *(f"{each:.3f} ms" for each in times),
+                _of_compiled(row),
                 *(f"{over_jax[-1]:.2f}", f"{low:.2f} to {high:.2f}"),
                 f"{1 / over_torch[-1]:.2f}",
                 decided or "nothing",
@@ -161,8 +198,9 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     ]
     within_plain = sum(each <= _WITHIN for each in plain)
     columns = (
-        *("operation", "jax.jit", "hloenv.jit", "PyTorch", "hloenv.jit over jax.jit"),
-        *("interval", "hloenv.jit's time over PyTorch's", "decided"),
+        *("operation", "jax.jit", "hloenv.jit", "PyTorch", "torch.compile"),
+        *("hloenv.jit over jax.jit", "interval", "hloenv.jit's time over PyTorch's"),
+        "decided",
     )
     return [
         *head("Operations in jax and in PyTorch", rows),
@@ -174,28 +212,49 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         f"hloenv.jit over jax.jit: geometric mean {geometric_mean(over_jax):.2f}. "
         f"Within {_WITHIN} times PyTorch's time: {within} of {len(rows)} with "
         f"hloenv.jit, {within_plain} with jax.jit.",
+        *(
+            [
+                f"Within {_WITHIN} times the time of torch.compile (max-autotune, the "
+                "better of its two layouts of images): "
+                f"{sum(each >= 1 / _WITHIN for each in over_compiled)} of the "
+                f"{len(over_compiled)} that it compiles; hloenv.jit over it: geometric "
+                f"mean {geometric_mean(over_compiled):.2f}."
+            ]
+            * bool(over_compiled)
+        ),
         "",
-        *table(columns, cells, "lrrrrlrl"),
+        *table(columns, cells, "lrrrrrlrl"),
     ]
+
+
+def _of_compiled(row: Row) -> str:
+    if "compiled_ns" in row:
+        return f"{row['compiled_ns'] / 1e6:.3f} ms"
+    return "fails" if "compile_error" in row else ""
 
 
 def main() -> int:
     """Measures missing operations and writes the page."""
     arguments = parse_arguments()
     if arguments.one:
-        print(json.dumps(measure(arguments.one, arguments.seconds, arguments.cores)))
+        found = measure(
+            *(arguments.one, arguments.seconds, arguments.cores),
+            compiles=arguments.compile,
+        )
+        print(json.dumps(found))
         return 0
     chosen = [name for name in operations() if arguments.match in name]
     if not chosen:
         raise SystemExit(f"no operation has {arguments.match!r} in its name")
-    version, cores = version_of_rows(seconds=arguments.seconds), arguments.cores
+    settings = {"seconds": arguments.seconds, "compile": arguments.compile}
+    version, cores = version_of_rows(**settings), arguments.cores
     known = Rows(arguments.rows, "name", "version", "cores")
     rows = []
     for name in chosen:
         row = known.get(name, version, cores)
         if row is None:
             words = ["--one", name, "--seconds", str(arguments.seconds)]
-            words += ["--cores", str(cores)]
+            words += ["--cores", str(cores), *["--compile"] * arguments.compile]
             found = run_again(words, num_cores=cores, timeout_s=_TIMEOUT_S)
             row = {"name": name, "version": version, "cores": cores} | found
             known.add(row)
