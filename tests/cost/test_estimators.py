@@ -223,3 +223,40 @@ def test_bench_takes_an_estimator(own: Path, tmp_path: Path):
             != (keys["fusion/best-rule"])
         )
         assert runner._key(entries[0], "fusion/xla", 0, other) == keys["fusion/xla"]
+
+
+WEIGHTS = """HloModule weights
+ENTRY e {{
+  x = f32[64,64] parameter(0)
+  w = f32[64,64] {weights}
+  v = f32[64,64] {weights_too}
+  both = f32[64,128] concatenate(w, v), dimensions={{1}}
+  scaled = f32[64,128] multiply(both, both)
+  ROOT y = f32[64,128] dot(x, scaled), lhs_contracting_dims={{1}},
+    rhs_contracting_dims={{0}}
+}}
+"""
+
+
+def test_what_is_done_to_constants_is_free_as_it_is_done_once():
+    """For the sum of operators."""
+
+    def seconds(weights, weights_too):
+        text = WEIGHTS.format(weights=weights, weights_too=weights_too)
+        (found,) = get_estimator("operators").estimate_many(
+            [hloenv.HloModule.from_text(text)]
+        )
+        return found.seconds
+
+    dot = """HloModule dot
+    ENTRY e { x = f32[64,64] parameter(0)
+      w = f32[64,128] constant({...})
+      ROOT y = f32[64,128] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    }"""
+    (alone,) = get_estimator("operators").estimate_many(
+        [hloenv.HloModule.from_text(dot)]
+    )
+    constants = seconds("constant({...})", "constant({...})")
+    assert constants == alone.seconds
+    assert seconds("constant({...})", "parameter(1)") > constants
+    assert seconds("parameter(1)", "parameter(2)") > constants

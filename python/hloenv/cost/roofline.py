@@ -24,6 +24,11 @@ _FREE = frozenset(
         *("after-all", "async-done", "async-update", "opt-barrier"),
     }
 )
+# Not computed while a module is compiled.
+_NOT_FOLDED = _CALLERS | {
+    *("custom-call", "rng", "rng-bit-generator", "rng-get-and-update-state"),
+    *("infeed", "outfeed", "send", "recv", "after-all", "add-dependency"),
+}
 
 
 @dataclass(frozen=True)
@@ -86,15 +91,43 @@ class Roofline:
         return Estimate(float(times @ runs), num_kernels)
 
 
-def estimate_seconds(graph: HloGraph, rates: Rates | None = None) -> float:
+def estimate_seconds(
+    graph: HloGraph, rates: Rates | None = None, *, folds: bool = False
+) -> float:
     """Seconds for one run of a module after XLA's passes.
 
     A kernel takes a fixed overhead plus the maximum of its arithmetic and its memory
     traffic. The body of a loop counts times its trip count, 1 if unknown; the branches
     of a conditional have equal probability.
+
+    Args:
+        graph: of the module.
+        rates: of the machine.
+        folds: whether what depends on constants alone takes no time, as XLA computes it
+            when it compiles the module.
     """
     times, runs = _kernels(graph, rates or Rates())
+    if folds:
+        times[_is_constant(graph)] = 0
     return float(times @ runs)
+
+
+def _is_constant(graph: HloGraph) -> npt.NDArray[np.bool_]:
+    """[N] whether a node depends on constants alone, through up to 64 operations."""
+    names = np.array(opcodes())
+    found: npt.NDArray[np.bool_] = graph.opcode == _index("constant")
+    may_be = (np.diff(graph.in_offsets) > 0) & ~np.isin(names, list(_NOT_FOLDED))[
+        graph.opcode
+    ]
+    for _ in range(64):
+        others = np.bincount(
+            graph.edge_targets[~found[graph.edge_sources]], minlength=graph.num_nodes
+        )
+        more = found | (may_be & (others == 0))
+        if bool((more == found).all()):
+            break
+        found = more
+    return found
 
 
 def node_seconds(
