@@ -82,6 +82,7 @@ def parse_arguments() -> argparse.Namespace:
 def models(match: str) -> dict[str, tuple[hloenv.HloModule, list[Any]]]:
     """The models by name, with calls inlined, and simplified by XLA; their arguments.
 
+    Equal operations are one, so that products of one array have the same operand.
     The weights of a model are constants, as for TASO: what is done to them alone is
     done once. The training step has them as arguments. On random inputs the output of a
     deep network is often NaN.
@@ -100,7 +101,7 @@ def models(match: str) -> dict[str, tuple[hloenv.HloModule, list[Any]]]:
                 run, arguments = partial(run, arguments[0]), arguments[1:]
             module = hloenv.HloModule.from_jax(run, *arguments)
             # Broadcasts as rules know them: of a vector along one dimension.
-            simple = hloenv.run_passes(module, "call-inliner", "algsimp").module
+            simple = hloenv.run_passes(module, "call-inliner", "algsimp", "cse").module
             found[name] = simple, [np.asarray(x) for x in jax.tree.leaves(arguments)]
     return found
 

@@ -16,8 +16,9 @@ from .roofline import Rates, estimate_seconds
 class OperatorSum:
     """Adds up the roofline times of the instructions, without XLA's passes.
 
-    Cheap, and blind to fusion: every instruction moves its operands and its result.
-    What depends on constants alone, as weights that are joined or scaled, is free.
+    Cheap, and blind to fusion: every instruction moves its operands and its result, but
+    slices, reshapes and broadcasts, which are free, as in TASO; so is what depends on
+    constants alone, such as weights that are joined or scaled.
     """
 
     def __init__(
@@ -36,5 +37,5 @@ class OperatorSum:
             graph = HloGraph.from_module(module)
         except HloEnvError as error:
             return Estimate(math.nan, error=str(error))
-        seconds = estimate_seconds(graph, self.rates, folds=True)
+        seconds = estimate_seconds(graph, self.rates, is_before_passes=True)
         return Estimate(seconds, graph.num_nodes)

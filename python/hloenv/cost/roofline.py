@@ -24,6 +24,8 @@ _FREE = frozenset(
         *("after-all", "async-done", "async-update", "opt-barrier"),
     }
 )
+# A part of what reads them, after XLA's passes.
+_VIEWS = frozenset({"broadcast", "reshape", "slice"})
 # Not computed while a module is compiled.
 _NOT_FOLDED = _CALLERS | {
     *("custom-call", "rng", "rng-bit-generator", "rng-get-and-update-state"),
@@ -92,7 +94,7 @@ class Roofline:
 
 
 def estimate_seconds(
-    graph: HloGraph, rates: Rates | None = None, *, folds: bool = False
+    graph: HloGraph, rates: Rates | None = None, *, is_before_passes: bool = False
 ) -> float:
     """Seconds for one run of a module after XLA's passes.
 
@@ -103,12 +105,14 @@ def estimate_seconds(
     Args:
         graph: of the module.
         rates: of the machine.
-        folds: whether what depends on constants alone takes no time, as XLA computes it
-            when it compiles the module.
+        is_before_passes: whether operations take no time that XLA's passes remove:
+            those on constants alone, which are computed when a module is compiled, and
+            other views of an array, which are a part of what reads them.
     """
     times, runs = _kernels(graph, rates or Rates())
-    if folds:
-        times[_is_constant(graph)] = 0
+    if is_before_passes:
+        views = np.isin(np.array(opcodes()), list(_VIEWS))[graph.opcode]
+        times[views | _is_constant(graph)] = 0
     return float(times @ runs)
 
 
