@@ -22,8 +22,9 @@ from .._checkpoints import (
 from .._version import __version__
 from ..cost.base import Estimator, estimate_of
 from ..cost.learned.threads import one_thread
+from ..cost.registry import UnknownEstimatorError
 from ..envs.substitution import SubstitutionEnv
-from ..errors import ArgumentError
+from ..errors import ArgumentError, UnknownPassError
 from ..hlo.module import HloModule
 from ..substitution.search import Substituted
 from .agent import CheckpointError
@@ -93,7 +94,8 @@ def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
     Raises:
         FileNotFoundError: there is none.
         CheckpointError: it is damaged, of another kind, or its features are not those
-            of this version of hloenv.
+            of this version of hloenv; or it was trained with passes or a cost that are
+            not registered here.
     """
     message = f"{path} is no checkpoint of hloenv train substitution"
     with damage_as(CheckpointError, message):
@@ -104,7 +106,13 @@ def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
             raise ValueError(
                 f"its features are not those of hloenv {__version__}; train it again"
             )
-        config = SubstitutionConfig.from_dict(described["config"])
+        try:
+            config = SubstitutionConfig.from_dict(described["config"])
+        except (UnknownPassError, UnknownEstimatorError) as error:
+            raise CheckpointError(
+                f"{path} was trained with what is not registered here: {error}; import "
+                "the file that registers it first (commands: --import FILE)"
+            ) from None
         network = network_of(config)
         network.load_state_dict(weights)
         check_finite(weights)
