@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from hloenv import policies
 from hloenv.policies import base
 from hloenv.rewrite import choice_deltas
 from support.modules import TWO_REWRITES
+from support.run_child import run_python
 
 # Writing the logistic function out takes more instructions, and more bytes.
 _LOGISTIC = """HloModule logistic
@@ -318,3 +322,20 @@ def test_convolutions_keep_their_windows():
     assert after == 0
     assert _swaps(convolution, (2, 8, 8, 8), (3, 3, 8, 8)) == [0, 0]
     assert _swaps(lambda x, y: x @ y, (4, 4), (4, 4)) == [0, 0]
+
+
+def test_every_policy_is_there_in_a_new_process():
+    """Also those that nothing else in the process has imported."""
+    folder = Path(policies.__file__).parent.parent
+    pattern = re.compile(r'register_policy\(\s*"([^"]+)"')
+    wanted = {
+        name
+        for path in folder.rglob("*.py")
+        for name in pattern.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(wanted) > 10
+    code = (
+        "from hloenv import policies; "
+        "print(*policies.list_policies(), *policies.list_policies(families=True))"
+    )
+    assert wanted <= set(run_python("-c", code).stdout.split())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hloenv
+from hloenv.cost.profile import profile
 from hloenv.errors import CompileError, ExecuteError
 from hloenv.policies import get_policy
 
@@ -184,6 +185,15 @@ def test_its_code_cannot_be_linked_again():
         )
         assert measured.error is None
         assert measured.outputs.is_equal
+
+
+@pytest.mark.jax
+def test_a_profile_says_what_runs_it():
+    alternatives = hloenv.HloEnv(convolution()).get_alternatives("onednn-calls")
+    found = profile(alternatives.apply([1]), engine="jaxlib")
+    kernels = {each.name: each.emitter for each in found.kernels}
+    assert "library (oneDNN)" in kernels.values()
+    assert not any("$" in name for name in kernels)
 
 
 def test_the_interpreter_says_that_it_has_no_such_call():

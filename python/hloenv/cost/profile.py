@@ -41,6 +41,7 @@ _EMITTERS = {
     "custom-call": "custom call",
     "while": "loop",
 }
+_ONEDNN = "__onednn$"
 
 
 @dataclass(frozen=True)
@@ -229,16 +230,20 @@ def run_by_jaxlib(module: HloModule) -> tuple[_Rows, HloModule, int]:
     per_run = np.median(times.durations_ns, axis=0) * 1e-9
     # What the profiler itself takes at each thunk.
     excess_s = max(float(per_run.sum()) - once_s, 0.0) / max(sum(times.runs), 1)
-    rows = [
-        {
-            "name": name,
-            "opcode": opcode_of.get(name, ""),
-            "emitter": _emitter_of(name, opcode_of.get(name, "")),
-            "runs": runs,
-            "seconds": max(float(seconds) / runs - excess_s, 0.0),
-        }
-        for name, runs, seconds in zip(times.names, times.runs, per_run, strict=True)
-    ]
+    rows = []
+    for thunk, runs, seconds in zip(times.names, times.runs, per_run, strict=True):
+        # A custom call's thunk has its target after the instruction's name.
+        name = thunk.partition(_ONEDNN)[0]
+        opcode = opcode_of.get(name, "")
+        rows.append(
+            {
+                "name": name,
+                "opcode": opcode,
+                "emitter": _emitter_of(thunk, opcode),
+                "runs": runs,
+                "seconds": max(float(seconds) / runs - excess_s, 0.0),
+            }
+        )
     rows.sort(key=lambda row: -row["runs"] * row["seconds"])
     return rows, executable.module, fresh
 
@@ -247,7 +252,7 @@ def _emitter_of(name: str, opcode: str) -> str:
     """What runs a thunk of jaxlib, as far as its instruction tells."""
     if name.startswith("ynn_fusion"):
         return _EMITTERS["ynn-fusion"]
-    if name.startswith("onednn_fusion"):
+    if name.startswith("onednn_fusion") or _ONEDNN in name:
         return _EMITTERS["onednn-fusion"]
     if opcode == "fusion":
         return _EMITTERS["kernel"]

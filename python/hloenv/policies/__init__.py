@@ -26,6 +26,7 @@ from .base import (
 )
 from .convolutions import KeepConvolutions
 from .fusion import FuseAllLegal, FuseByBytes
+from .known_calls import KnownCalls
 from .known_forms import KnownForms
 from .loops import LowOverhead, SmallLoops
 from .mixtures import Mixture, Share, XlaDefault
@@ -49,6 +50,7 @@ __all__ = [
     "GreedyRoofline",
     "KeepConvolutions",
     "KeepOriginal",
+    "KnownCalls",
     "KnownForms",
     "LeastBytes",
     "LowOverhead",
