@@ -326,3 +326,30 @@ def test_the_child_ends_a_compilation_that_takes_too_long():
     with pytest.raises((MeasureTimeout, CompileError)):
         auto.check_compiles(module, timeout_s=0.0)
     auto.check_compiles(hloenv.finish(module), timeout_s=300.0)
+
+
+@pytest.mark.parametrize(
+    ("other_ns", "num_parts"), [(1010, 1), (1000, 1), (900, 2), (500, 2)]
+)
+def test_a_comparison_ends_early_where_nothing_is_gained(
+    monkeypatch, other_ns, num_parts
+):
+    parts = []
+
+    def timed(plain, other, *, rounds, seconds, calls):
+        parts.append((rounds, seconds))
+        noise = [each % 3 for each in range(20)]
+        return [1000 + each for each in noise], [other_ns + each for each in noise]
+
+    monkeypatch.setattr(jax_compare, "take_turns", timed)
+    found = jax_compare.compare(
+        lambda: jnp.float32(1), lambda: jnp.float32(1), seconds=1.0
+    )
+    assert len(parts) == num_parts
+    assert parts[0] == ((5, 200), 0.25)
+    if num_parts == 2:
+        ((fewest, most), seconds) = parts[1]
+        assert (fewest, most) == (0, 180)
+        assert 0.25 < seconds <= 1.0
+    assert (found.reason == "") == (num_parts == 2)
+    assert found.speedup == pytest.approx(1000 / other_ns, rel=0.01)
