@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -18,11 +19,12 @@ from hloenv.substitution import (
     Expander,
     SaturationLimits,
     backtracking,
+    egraph,
     greedy,
     saturate,
 )
 from hloenv.substitution.extraction import extract
-from hloenv.substitution.terms import Node, Shape, shape_of
+from hloenv.substitution.terms import Node, Shape, shape_of, term_of
 from substitution.modules import equal, sum_of_products
 
 
@@ -345,3 +347,46 @@ def test_the_integer_program_shares_and_closes_no_cycle() -> None:
     assert found.nodes["a"] is loop_a
     assert found.nodes["b"].op == "B"
     assert found.is_optimal
+
+
+@pytest.mark.needs("egglog")
+@pytest.mark.parametrize("count", [300, 1100])
+def test_names_of_many_values_are_not_mixed_up(count) -> None:
+    """egglog makes names by numbers after others: v24 and 1, and v241."""
+    rng = np.random.default_rng(0)
+    lines = ["v0 = f32[4] parameter(0)", "v1 = f32[4] parameter(1)"]
+    for number in range(2, count):
+        kind = number % 8
+        before, other = f"v{number - 1}", f"v{(number - 1) // 10}"
+        text = f"maximum({before}, {other})"
+        if kind == 1:
+            text = f"tanh({before})"
+        elif kind == 3:  # no rule knows it
+            text = f"reverse({other}), dimensions={{0}}"
+        elif kind in (0, 4):
+            text = f"add({before}, {other})"
+        elif kind == 6:
+            text = "constant({1, 2, 3, 4})"
+        lines.append(f"v{number} = f32[4] {text}")
+    lines[-1] = f"ROOT {lines[-1]}"
+    module = hloenv.HloModule.from_text(
+        "HloModule many\nENTRY e {\n" + "\n".join(lines) + "\n}\n"
+    )
+    limits = SaturationLimits(iterations=1, nodes=1)
+    found = saturate(module, method="greedy", limits=limits)
+    inputs = [rng.standard_normal(4, np.float32) for _ in range(2)]
+    (wanted,) = hloenv.interpret(module, *inputs)
+    (output,) = hloenv.interpret(found.module, *inputs)
+    np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.needs("egglog")
+def test_an_egraph_with_another_operand_is_refused(monkeypatch) -> None:
+    def mixed(value, name_of):
+        if value.opcode == "add":
+            return f'(Binary "add" {name_of[value.operands[0]]} $v0_)'
+        return term_of(value, name_of)
+
+    monkeypatch.setattr(egraph, "term_of", mixed)
+    with pytest.raises(egraph.EgraphError, match="another operand of s "):
+        saturate(sum_of_products(), method="greedy")

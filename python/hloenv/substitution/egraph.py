@@ -13,7 +13,7 @@ from typing import Any
 
 from .._optional import needed_by
 from ..cost.roofline import Rates
-from ..errors import ArgumentError
+from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.text import without_metadata
 from ..rules.subject import Subject, Value
@@ -33,6 +33,10 @@ _OPERATORS = frozenset(
     ("Opaque", "Unary", "Binary", "Dot", "Conv", "Concat", "Transpose", "Broadcast")
 )
 _LAYOUT = re.compile(r"\]\{[\d,]*\}")
+
+
+class EgraphError(HloEnvError, RuntimeError):
+    """An e-graph is not what the module says."""
 
 
 class Entry:
@@ -166,7 +170,9 @@ class Egraph:
             from egglog import bindings
         self._entry = entry
         self._egraph = bindings.EGraph()
-        names = {each: f"$v{each.number}" for each in entry.values}
+        # Without their end, egglog 13.2 has taken one name for another, $v24 for $v241,
+        # in a module of 293 instructions.
+        names = {each: f"$v{each.number}_" for each in entry.values}
         lines = [DECLARATIONS]
         for value, name in names.items():
             lines.append(f"(let {name} {term_of(value, names)})")
@@ -179,6 +185,34 @@ class Egraph:
         rulesets = " ".join(f"rule{i}" for i in range(len(RULES)))
         lines.append(f"(unstable-combined-ruleset all {rulesets})")
         self._program("\n".join(lines))
+        self._check()
+
+    def _check(self) -> None:
+        """Checks that each value is made of the operands that the module has.
+
+        Raises:
+            EgraphError: egglog has mixed up values.
+        """
+        nodes = self._nodes()
+        texts = _texts_of(nodes)
+        place: dict[str, str] = {}
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for key, each in nodes.items():
+            if each["op"] == "place":
+                number = texts[nodes[each["children"][0]]["eclass"]]
+                place[number] = each["eclass"]
+            elif each["op"] in _OPERATORS and not key.startswith("primitive-"):
+                children = _node(nodes, texts, each).children
+                found.setdefault(each["eclass"], set()).add(children)
+        for value in self._entry.values:
+            if value.opcode == "concatenate":  # several terms
+                continue
+            wanted = tuple(place[str(each.number)] for each in value.operands)
+            if wanted not in found[place[str(value.number)]]:
+                raise EgraphError(
+                    f"egglog has taken another operand of {value.name} than the module "
+                    "has: nothing can be saturated; report it with the module"
+                )
 
     def _program(self, text: str) -> Any:
         return self._egraph.run_program(*self._egraph.parse_program(text))
@@ -220,11 +254,7 @@ class Egraph:
     def read(self) -> EgraphReading:
         """Nodes by class, with the shapes that are known, and the roots."""
         nodes = self._nodes()
-        texts = {
-            each["eclass"]: each["op"]
-            for key, each in nodes.items()
-            if key.startswith("primitive-")
-        }
+        texts = _texts_of(nodes)
         classes: dict[str, list[Node]] = {}
         shapes: dict[str, Shape] = {}
         places: dict[str, str] = {}
@@ -286,6 +316,15 @@ class EgraphReading:
             for name, nodes in self.classes.items()
             for node in nodes
         }
+
+
+def _texts_of(nodes: Mapping[str, Any]) -> dict[str, str]:
+    """Texts and numbers of a serialized e-graph, by class."""
+    return {
+        each["eclass"]: each["op"]
+        for key, each in nodes.items()
+        if key.startswith("primitive-")
+    }
 
 
 def _node(
