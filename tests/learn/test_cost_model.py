@@ -32,8 +32,8 @@ def config(**changes):
     settings = {
         "train": f"hloenv://dataset/train{_SIZES}",
         "validation": f"hloenv://dataset/validation{_SIZES}",
-        "max_modules": 8,
-        "max_validation": 5,
+        "max_modules": 16,
+        "max_validation": 10,
         "variants": 6,
         "steps": 6,
         "evaluate_every": 3,
@@ -107,7 +107,7 @@ def test_the_variants_of_a_module_differ_and_come_first_with_the_default(data) -
     from hloenv.learn.cost_model import read_data
 
     shards = read_data(data, "train")
-    assert len(shards) == 8
+    assert len(shards) == 16
     for shard in shards:
         assert shard.spaces[0] == "xla-default"
         assert 1 <= shard.num_variants <= 6
