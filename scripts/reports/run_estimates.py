@@ -28,6 +28,7 @@ from hloenv._markdown import table
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.cost.roofline import Roofline
 from hloenv.dataset.reader import Record
+from hloenv.policies.known_forms import FORM_PASSES
 from hloenv.runtime.executable import time_runs
 from reporting import (
     Row,
@@ -41,10 +42,6 @@ from reporting import (
     write_page,
 )
 
-_FORMS = (
-    *("convolution-forms", "dot-forms", "reduce-forms", "sort-forms"),
-    "math-forms",
-)
 # Of measured times: copies of the code, and rounds of each.
 _COPIES, _ROUNDS = 6, 3
 _GROUP = 5  # versions that are timed in turns with the first
@@ -76,7 +73,7 @@ def versions(
 ) -> Iterator[hloenv.HloModule]:
     """Versions with random forms and random fusions; the first has neither."""
     env = hloenv.HloEnv(module)
-    forms = env.get_alternatives(*_FORMS)
+    forms = env.get_alternatives(*FORM_PASSES)
     start = env.snapshot()
     rng = np.random.default_rng(seed)
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,8 +36,8 @@ from hloenv.dataset.reader import Record
 from hloenv.errors import HloEnvError
 from hloenv.measurement.store import RecordKey, Store
 from reporting import Row, Rows, head, parser_of, version_of_rows, write_page
+from run_estimates import versions
 
-_FORMS = "convolution-forms", "dot-forms", "reduce-forms", "sort-forms", "math-forms"
 # Modules whose kernels are timed, and which are measured, for the seconds of each.
 _TIMED = 12
 # Measurements of the best of a module's variants, as a tuning makes them.
@@ -60,30 +60,16 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def kernels_of(record: Record, count: int, seed: int) -> Row:
-    """The kernels of each variant of a module, and the seconds that finding took."""
-    rng = np.random.default_rng(seed)
-    env = hloenv.HloEnv(record.module)
-    forms = env.get_alternatives(*_FORMS)
-    start = env.snapshot()
-
-    def some(alternatives: hloenv.Alternatives, share: float) -> Any:
-        accepted = rng.random(len(alternatives)) < share
-        return np.where(accepted, rng.integers(1, alternatives.num_choices), 0)
-
+    """The kernels of each version of a module, and the seconds that finding took."""
     variants, seconds = [], []
-    for index in range(count):
-        began = time.perf_counter()
-        if index == 0:
-            module = record.module
-        else:
-            env.restore(start)
-            env.apply_alternatives(some(forms, rng.random() * (index % 2)), forms)
-            env.run_until("fusion")
-            fusions = env.get_alternatives("general-fusion")
-            share = index / max(count - 1, 1)
-            module = env.apply_alternatives(some(fusions, share), fusions)
+    began = time.perf_counter()
+    for module in itertools.chain(
+        [record.module], versions(record.module, count - 1, seed)
+    ):
         variants.append(list(KernelSplit(module).fingerprints))
-        seconds.append(time.perf_counter() - began)
+        now = time.perf_counter()
+        seconds.append(now - began)
+        began = now
     return {"variants": variants, "seconds": seconds}
 
 

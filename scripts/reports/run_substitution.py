@@ -343,7 +343,8 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
     lines = [
         *head("Substitutions"),
         f"* cost: `{args.estimator}`; budget of each search: {args.steps} modules and "
-        f"{args.seconds:g} s",
+        f"{args.seconds:g} s; of greedy by timed kernels, whose cost are these, twice "
+        "the time",
         f"* searches of: {', '.join(sorted({row['sources'] for row in rows}))}",
         "",
         "Measured time of the module over that of the method's, both compiled by XLA's "

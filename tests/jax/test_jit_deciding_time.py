@@ -261,7 +261,7 @@ def test_no_attempt_starts_after_the_limit(monkeypatch):
         return depthwise(kernel, x), products, scores.argmax(-1)
 
     monkeypatch.setattr(decider, "compare", decided_by_test)
-    monkeypatch.setattr(decider, "_MAX_BUDGETS", 0)
+    monkeypatch.setattr(decider, "_MAX_IN_VAIN", 0)
     fast = hloenv.jit(three, remember=False)
     fast(KERNEL, IMAGE, jnp.ones((256, 3, 3)), jnp.ones((64, 1000)))
     assert len(compared) == 1

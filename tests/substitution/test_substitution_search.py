@@ -351,8 +351,8 @@ def test_the_integer_program_shares_and_closes_no_cycle() -> None:
 
 @pytest.mark.needs("egglog")
 @pytest.mark.parametrize("count", [300, 1100])
-def test_names_of_many_values_are_not_mixed_up(count) -> None:
-    """egglog makes names by numbers after others: v24 and 1, and v241."""
+def test_a_module_of_many_values_is_extracted_as_it_is(count) -> None:
+    """With names that continue each other, as v24 and v241."""
     rng = np.random.default_rng(0)
     lines = ["v0 = f32[4] parameter(0)", "v1 = f32[4] parameter(1)"]
     for number in range(2, count):

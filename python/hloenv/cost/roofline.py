@@ -107,7 +107,7 @@ def estimate_seconds(
         rates: of the machine.
         is_before_passes: whether operations take no time that XLA's passes remove:
             those on constants alone, which are computed when a module is compiled, and
-            other views of an array, which are a part of what reads them.
+            views of an array, which are a part of what reads them.
     """
     times, runs = _kernels(graph, rates or Rates())
     if is_before_passes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import time
 import weakref
 from collections.abc import Callable
@@ -330,8 +329,8 @@ class Decider:
 
     def _limit(self, stages: Stages) -> float:
         """Seconds after which no further attempt starts."""
-        is_vain = not any(stages.gained.values())
-        return self._budget * min(_MAX_BUDGETS, _MAX_IN_VAIN if is_vain else math.inf)
+        has_gained = any(stages.gained.values())
+        return self._budget * (_MAX_BUDGETS if has_gained else _MAX_IN_VAIN)
 
     def _no_options(self, attempt: Attempt, call: TimedCall) -> str:
         """Why an attempt's options of the compiler are not used; empty if they are."""

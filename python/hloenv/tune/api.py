@@ -19,7 +19,7 @@ from ..measurement.store import Store
 from ..runtime.executable import Engine
 from ..runtime.jaxlib.package import require_injection
 from .options import TuneOptions
-from .patching import jit_replaced
+from .patching import identity_of, jit_replaced
 from .program import Program, program_of_function, program_of_module
 from .state import OnChange
 from .tuner import Tuner
@@ -131,14 +131,10 @@ def using() -> Iterator[weakref.WeakSet[Any]]:
 
     def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> Any:
         del plain
-        try:
-            key = (
-                fn,
-                tuple(sorted((name, repr(each)) for name, each in options.items())),
-            )
-            found = made.get(key)
-        except TypeError:  # a function that cannot be hashed
+        key = identity_of(fn, options)
+        if key is None:
             return noted(jit(fn, policy="tuned", **options))
+        found = made.get(key)
         if found is None:
             found = made[key] = noted(jit(fn, policy="tuned", **options))
         made.move_to_end(key)

@@ -61,6 +61,19 @@ def jit_replaced(
         package.jit = plain
 
 
+def identity_of(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """What all `jax.jit(fn, **options)` have in common; None if that has no hash.
+
+    As for jax, whose cache a function of `jax.jit(fn)` in a loop finds.
+    """
+    key = fn, tuple(sorted((name, repr(each)) for name, each in options.items()))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
 class _Undecided:
     """A function of jax.jit that has what those of `hloenv.jit` have besides."""
 
@@ -79,7 +92,7 @@ class _Undecided:
         return self._jitted(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name in ("_jitted", "_make"):
             raise AttributeError(name)
         own = self._jitted if hasattr(self._jitted, name) else self._own
         return getattr(own, name)

@@ -31,7 +31,7 @@ from ..jax.wrapping import (
     top_level_test,
 )
 from ..runtime.jaxlib.package import require_jax
-from .patching import jit_replaced, own_jit_replaced
+from .patching import identity_of, jit_replaced, own_jit_replaced
 
 # Of the arguments of all functions; where they are larger, a function is not tuned.
 _MAX_KEPT_BYTES = 1 << 31
@@ -174,15 +174,7 @@ class _Recorded:
         self.options = options
         self.jitted = jitted
         self.static = StaticArguments.of(jitted)
-        # As for jax, whose cache a function of `jax.jit(fn)` in a loop finds.
-        self.identity: Any = (
-            fn,
-            tuple(sorted((name, repr(each)) for name, each in options.items())),
-        )
-        try:
-            hash(self.identity)
-        except TypeError:
-            self.identity = self
+        self.identity: Any = identity_of(fn, options) or self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._recorder.call(self, args, kwargs)
