@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides programs with XLA's GPU compiler, without a GPU, for `time_modules.py`.
 
-    python decide.py FOLDER [--target h100] [PROGRAM ...]
+    python decide.py FOLDER [PROGRAM ...] [--target h100] [--own KEPT]
 
 Needs jax and hloenv[cuda]. Writes for each program its export, its export with precise
 matrix products, its arguments, and the decided modules. `NAME.pre.pb` are modules
@@ -12,6 +12,10 @@ GPU compiler has simplified and not yet assigned layouts:
     simplified        no decision: what the others start from
     known-forms       hloenv's fixed rules for CPUs
     PASS.RULE         every place where the rule of a candidate pass applies
+    own.unchanged     jaxlib's own module, as this version of XLA writes it
+    own.PASS.RULE     the same in jaxlib's own module, of which --own has the folder,
+                      as `time_modules.py --keep` wrote it: one rule is all that differs
+    own.PASS.RULE-N   one place of a rule that applies to several
 
 `NAME.post.pb` are modules after XLA's passes and scheduled, which go in at its hook
 after scheduling (with --target cpu all go in at the first hook, after XLA's passes):
@@ -54,6 +58,7 @@ Decide = Callable[[hloenv.Alternatives], Any]
 # Passes that go before XLA's, each of its rules accepted everywhere.
 _EARLY = (
     *FORM_PASSES,
+    "loop-forms",
     "merge-dots",
     "reassociate",
     "reduce-window-rewriter",
@@ -67,6 +72,7 @@ _OPTIONAL = (
     "reduction-dimension-grouper",
     "multi_output_fusion",
 )
+_COUNT = "while-loop-trip-count-annotator"
 TRITON, SOFTMAX = "triton-gemm-rewriter", "triton-softmax-rewriter"
 
 
@@ -137,30 +143,47 @@ def half(seed: int, name: str) -> Decide:
     return decide
 
 
-def early(module: hloenv.HloModule) -> Iterator[tuple[str, hloenv.HloModule]]:
-    """The program with other forms of its operations, before XLA's passes."""
-    module = hloenv.run_passes(module, "call-inliner", "algsimp", "cse", "dce").module
-    yield "simplified", module
+def by_rule(
+    module: hloenv.HloModule, max_single: int
+) -> Iterator[tuple[str, hloenv.HloModule]]:
+    """The module with one rule everywhere, and in up to so many of its places alone."""
     env = hloenv.HloEnv(module)
     for name in _EARLY:
         alternatives = env.get_alternatives(name)
         rules = {c.rule for each in alternatives for c in each.choices[1:]}
         for rule in sorted(rules):
-            decisions = [
+            everywhere = [
                 next((i for i, c in enumerate(each.choices) if i and c.rule == rule), 0)
                 for each in alternatives
             ]
-            yield f"{name}.{rule}" if rule else name, alternatives.apply(decisions)
-    alternatives = env.get_alternatives(*FORM_PASSES)
+            label = f"{name}.{rule}" if rule else name
+            yield label, alternatives.apply(everywhere)
+            places = [at for at, choice in enumerate(everywhere) if choice]
+            if name not in FORM_PASSES or len(places) < 2:
+                continue
+            for number, at in enumerate(places[:max_single]):
+                single = [each * (i == at) for i, each in enumerate(everywhere)]
+                yield f"{label}-{number}", alternatives.apply(single)
+
+
+def early(module: hloenv.HloModule) -> Iterator[tuple[str, hloenv.HloModule]]:
+    """The program with other forms of its operations, before XLA's passes."""
+    module = hloenv.run_passes(module, "call-inliner", "algsimp", "cse", "dce").module
+    yield "simplified", module
+    yield from by_rule(module, max_single=0)
+    alternatives = hloenv.HloEnv(module).get_alternatives(*FORM_PASSES)
     decisions = np.maximum(get_policy("known-forms")(alternatives), 0)
     if np.any(decisions):
         yield "known-forms", alternatives.apply(decisions)
 
 
 def expanded(module: hloenv.HloModule) -> hloenv.HloModule:
-    """The module without operations that jaxlib has expanded before its hook."""
+    """What jaxlib has done before its hook: no such operations, and counted loops.
+
+    Without its number of iterations, a loop waits for the GPU in each.
+    """
     passes = "select_and_scatter_expander", "topk-decomposer"
-    return hloenv.run_passes(module, *passes).module
+    return hloenv.run_passes(module, *passes, _COUNT).module
 
 
 def variants(
@@ -214,8 +237,30 @@ def variants(
                 )
 
 
-def write_program(folder: Path, name: str, target: str, max_single: int) -> None:
+def mark_of(options: argparse.Namespace) -> str:
+    """The file that a program's folder has when these variants are there."""
+    return "done" if options.own is None else "done-own"
+
+
+def own_variants(
+    kept: Path, name: str, max_single: int
+) -> Iterator[tuple[str, Callable[[], hloenv.HloModule]]]:
+    """Names and makers of variants of what jaxlib has before layout assignment."""
+    path = kept / f"jit_v_{name}_jax_jit.pre.pb"
+    if not path.exists():
+        return
+    module = hloenv.HloModule.from_proto(path.read_bytes())
+    yield "own.unchanged.pre", lambda: module
+    for rule, decided in by_rule(module, max_single):
+        yield (
+            f"own.{rule}.pre",
+            lambda decided=decided: hloenv.run_passes(decided, _COUNT).module,
+        )
+
+
+def write_program(folder: Path, name: str, options: argparse.Namespace) -> None:
     """Writes one program's folder."""
+    target = options.target
     fn, arguments = PROGRAMS[name]()
     specs = [each.spec for each in arguments]
     folder.mkdir(parents=True, exist_ok=True)
@@ -230,7 +275,10 @@ def write_program(folder: Path, name: str, target: str, max_single: int) -> None
     traced = jax.jit(exported.call).trace(*specs)
     module = from_lowered(traced.lower(lowering_platforms=(platform,)))
     facts = Facts(folder / "variants.json", module.fingerprint())
-    for label, make in variants(module, target, max_single):
+    makers = variants(module, target, options.max_single)
+    if options.own is not None:
+        makers = own_variants(options.own, name, options.max_single)
+    for label, make in makers:
         if facts.has(label):
             continue
         facts.set(label, error="XLA ended the process")
@@ -247,7 +295,8 @@ def write_program(folder: Path, name: str, target: str, max_single: int) -> None
         if not same:
             (folder / f"{label}.pb").write_bytes(decided.to_proto())
         facts.set(label, fingerprint=fingerprint, same_as=same or label)
-    (folder / "done").touch()
+    for mark in {"done", mark_of(options)}:
+        (folder / mark).touch()
     facts.show(name)
 
 
@@ -311,12 +360,15 @@ def main() -> None:
     parser.add_argument(
         "--max-single", type=int, default=4, help="single rejections of a pass"
     )
+    parser.add_argument(
+        "--own", type=Path, help="folder of jaxlib's own modules; only their variants"
+    )
     parser.add_argument("--here", action="store_true", help="without children")
     options = parser.parse_args()
     for name in options.programs or PROGRAMS:
         folder = options.folder / name
         if options.here:
-            write_program(folder, name, options.target, options.max_single)
+            write_program(folder, name, options)
         elif not decide_in_children(folder, name, options):
             print(f"{name}: failed", flush=True)
 
@@ -339,9 +391,11 @@ def decide_in_children(folder: Path, name: str, options: argparse.Namespace) -> 
     """
     words = [str(options.folder), name, "--target", options.target, "--here"]
     words += ["--max-single", str(options.max_single)]
+    if options.own is not None:
+        words += ["--own", str(options.own)]
     check_target(folder, options.target)
     path, before = folder / "variants.json", -1
-    while not (folder / "done").exists():
+    while not (folder / mark_of(options)).exists():
         child = subprocess.run([sys.executable, __file__, *words], check=False)
         count = len(Facts(path, "")) if path.exists() else 0
         # An exception, or a crash outside of the variants, would come again.

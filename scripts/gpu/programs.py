@@ -211,17 +211,17 @@ def grouped_gradient() -> Case:
     return _with_gradient(run, 2), [Argument((32, 14, 14, 256)), _weight(3, 3, 8, 256)]
 
 
-def patch_embedding() -> Case:
-    """Patches of 16x16, with gradients."""
+def patch_embedding(size: int, width: int, dtype: str) -> Case:
+    """Patches of an image, with gradients."""
 
     def run(x: Any, kernel: Any) -> Any:
         return jax.lax.conv_general_dilated(
-            x, kernel, (16, 16), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            x, kernel, (size, size), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
 
     return _with_gradient(run, 2), [
-        Argument((64, 224, 224, 3)),
-        _weight(16, 16, 3, 384),
+        Argument((64, 224, 224, 3), dtype),
+        _weight(size, size, 3, width, dtype=dtype),
     ]
 
 
@@ -356,7 +356,9 @@ PROGRAMS: dict[str, Callable[[], Case]] = {
     "depthwise_7x7": lambda: depthwise(7, gradient=False),
     "depthwise_3x3_gradient": lambda: depthwise(3, gradient=True),
     "grouped_gradient": grouped_gradient,
-    "patch_embedding": patch_embedding,
+    "patch_embedding": lambda: patch_embedding(16, 384, F32),
+    "patch_embedding_bf16": lambda: patch_embedding(16, 384, BF16),
+    "patches_4x4": lambda: patch_embedding(4, 96, F32),
     "products_4x4": lambda: small_products(4),
     "products_8x8": lambda: small_products(8),
     "rotations": rotations,

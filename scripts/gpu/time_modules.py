@@ -41,6 +41,9 @@ FLAGS = {
         "xla_gpu_experimental_enable_fusion_autotuner": False
     },
     "flag.autotune_level=0": {"xla_gpu_autotune_level": 0},
+    "flag.cublas=off": {"xla_gpu_cublas_fallback": False},
+    "flag.conv_layout=nhwc": {"xla_gpu_force_conv_nhwc": True},
+    "flag.conv_layout=nchw": {"xla_gpu_force_conv_nchw": True},
     "flag.heroless_triton=on": {
         "xla_gpu_experimental_enable_triton_heroless_priority_fusion": True
     },
@@ -348,6 +351,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="runs of each variant")
     parser.add_argument("--jobs", type=int, default=1, help="compiles at a time")
     parser.add_argument("--variants", nargs="*", help="default: all of them")
+    parser.add_argument(
+        "--flags",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="time plain jax with other flags as well",
+    )
     parser.add_argument("--keep", type=Path, help="folder for jax's own modules")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -380,7 +389,7 @@ def main() -> None:
             break
         folder = options.folder / name
         own = sorted(path.stem for path in folder.glob("*.pb"))
-        flags = FLAGS if options.platform == "cuda" else ()
+        flags = FLAGS if options.flags and options.platform == "cuda" else ()
         rows = children.run(name, options.variants or [AGAIN, IDENTITY, *flags, *own])
         rows += equal_variants(folder)
         with options.output.open("a") as file:

@@ -6,6 +6,7 @@ The modules are decided here, without a GPU, and timed there, where only jax is 
 
     python scripts/gpu/decide.py FOLDER                        # needs hloenv[cuda]
     python scripts/gpu/time_modules.py FOLDER -o rows.jsonl    # needs jax and a GPU
+    python scripts/gpu/by_hand.py -o by_hand.jsonl             # likewise
     python scripts/reports/run_gpu.py rows.jsonl --doc docs/results/gpu.md
 
 The measurements also go to the store (--store).
@@ -116,7 +117,8 @@ def kind_lines(programs: dict[str, dict[str, Row]]) -> list[list[str]]:
             if variant == PLAIN:
                 continue
             gains.setdefault(kind, {}).setdefault(name, []).append(gain(row))
-            start = rows.get(_STARTS.get(variant.rpartition(".")[2], ""))
+            hook = "own" if variant.startswith("own.") else variant.rpartition(".")[2]
+            start = rows.get(_STARTS.get(hook, ""))
             if start is not None and not start["error"]:
                 over = gain(row) / gain(start)
                 alone.setdefault(kind, {}).setdefault(name, []).append(over)
@@ -138,7 +140,7 @@ def kind_lines(programs: dict[str, dict[str, Row]]) -> list[list[str]]:
 
 
 # What the variants of a hook start from: the same without a decision.
-_STARTS = {"pre": "simplified.pre", "post": "xla.post"}
+_STARTS = {"pre": "simplified.pre", "post": "xla.post", "own": "own.unchanged.pre"}
 
 
 def _mean(by_name: dict[str, list[float]]) -> str:
@@ -256,7 +258,38 @@ def jobs_of(programs: dict[str, dict[str, Row]]) -> str:
     return " to ".join(map(str, sorted({min(jobs), max(jobs)})))
 
 
-def page(rows: list[Row], programs: dict[str, dict[str, Row]]) -> list[str]:
+def by_hand_section(rows: list[Row]) -> list[str]:
+    """What other forms gain that are written in jax."""
+    return [
+        "## Written by hand",
+        "",
+        "Operations written in another form in jax, by `scripts/gpu/by_hand.py`: what a",
+        "rule that makes the form could gain. The forms of a program are timed in turns",
+        "in one process; times below 200 us differ by up to a half between processes.",
+        "Two of the forms are made by rules that changed after the rows of this page:",
+        "`loop-forms` leaves XLA the number of iterations, without which a loop waits for",
+        "the GPU in each, and `convolution-forms.blocks` takes the gradient with respect",
+        "to an image of large patches, which is most of the time of patch_embedding.",
+        "",
+        *table(
+            ["program", "form", "us", "jax.jit over it"],
+            [
+                [
+                    row["program"],
+                    row["form"],
+                    f"{row['median_us']:.0f}",
+                    f"{row['speedup']:.2f}",
+                ]
+                for row in rows
+            ],
+        ),
+        "",
+    ]
+
+
+def page(
+    rows: list[Row], programs: dict[str, dict[str, Row]], by_hand: list[Row]
+) -> list[str]:
     """The page."""
     first = next(iter(programs.values()))[PLAIN]
     lines = head("Decisions on a GPU")
@@ -293,10 +326,13 @@ def page(rows: list[Row], programs: dict[str, dict[str, Row]]) -> list[str]:
             [program_line(name, rows) for name, rows in programs.items()],
         ),
         "",
+        *(by_hand_section(by_hand) if by_hand else []),
         "## Kinds of variants",
         "",
         "Geometric means over the programs in which the outputs are equal; `alone` is",
-        "over the same without the decision: `simplified`, or `xla`.",
+        "over the same without the decision: `simplified`, `own.unchanged`, or `xla`.",
+        "Variants with `own` are of jaxlib's own module before layout assignment, as the",
+        "GPU's machine had written it; all others were decided without a GPU.",
         "",
         *table(
             ["variant", "programs", "mean", "worst", "best", "alone", "failed"],
@@ -314,6 +350,7 @@ def main() -> None:
     """Reads the rows, saves them in the store, and writes the page."""
     parser = parser_of(__doc__)
     parser.add_argument("rows", type=Path, help="what time_modules.py wrote")
+    parser.add_argument("--by-hand", type=Path, help="what by_hand.py wrote")
     parser.add_argument("--store", type=Path, help="where the measurements go as well")
     options = parser.parse_args()
     rows = read_lines(options.rows)
@@ -331,7 +368,8 @@ def main() -> None:
         with Store(options.store) as store:
             count = keep(programs, store)
         print(f"{count} measurements are in {options.store}")
-    write_page(page(rows, programs), options.doc)
+    by_hand = read_lines(options.by_hand) if options.by_hand is not None else []
+    write_page(page(rows, programs, by_hand), options.doc)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -214,3 +215,37 @@ ENTRY main {
 """
     assert len(captured(text)) == 0
     assert len(captured(text.replace("constant(inf)", "constant(2)"))) == 1
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("batch", "size", "patch"), [(2, 224, 16), (1, 512, 32)], ids=["16x16", "32x32"]
+)
+def test_gradients_of_large_patches_are_one_dot(batch, size, patch):
+    """The input with zeros between its elements would not fit; no rule makes it."""
+    count, features = size // patch, 384
+    text = f"""HloModule m
+ENTRY e {{
+  y = f32[{batch},{count},{count},{features}] parameter(0)
+  k = f32[{patch},{patch},3,{features}] parameter(1)
+  ROOT r = f32[{batch},{size},{size},3] convolution(y, k), window={{size={patch}x{patch} \
+pad={patch - 1}_{patch - 1}x{patch - 1}_{patch - 1} lhs_dilate={patch}x{patch} \
+rhs_reversal=1x1}}, dim_labels=b01f_01oi->b01f
+}}
+"""
+    module = hloenv.HloModule.from_text(text)
+    alternatives = hloenv.HloEnv(module).get_alternatives("convolution-forms")
+    assert rules(alternatives) == ["blocks"]
+    decided = alternatives.apply([1])
+    assert decided.opcode_counts()["dot"] == 1
+    rng = np.random.default_rng(0)
+    y, k = (
+        rng.standard_normal(shape, dtype=np.float32)
+        for shape in (
+            (batch, count, count, features),
+            (patch, patch, 3, features),
+        )
+    )
+    (found,) = hloenv.compile(decided, isolate=False)(y, k)
+    wanted = np.einsum("nhwo,abio->nhawbi", y, k, optimize=True).reshape(found.shape)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)

@@ -23,6 +23,14 @@ def rules(alternatives: hloenv.Alternatives) -> list[str]:
     return [choice.rule for each in alternatives for choice in each.choices[1:]]
 
 
+def decisions_for_rule(alternatives: hloenv.Alternatives, rule: str) -> list[int]:
+    """Accepts a rule wherever it is offered."""
+    return [
+        next((i for i, c in enumerate(each.choices) if i and c.rule == rule), 0)
+        for each in alternatives
+    ]
+
+
 def check_compiled(text: str, name: str) -> None:
     """Each choice of the only alternative compiles, and computes what it replaces."""
     module = hloenv.HloModule.from_text(text)

@@ -219,6 +219,7 @@ std::vector<PassInfo> SimplifierPasses() {
        "Writes maps of a single operation as that operation.",
        {},
        &Make<xla::MapInliner>},
+      LoopFormsPass(),
       MathFormsPass(),
       MergeDotsPass(),
       ReassociatePass(),

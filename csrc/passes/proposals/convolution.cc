@@ -51,6 +51,19 @@ Labelled GroupsFirst(const Labelled& array) {
 
 std::optional<Convolution> Convolution::Of(const HloInstruction& instruction,
                                            RuleContext& context) {
+  std::optional<Convolution> result = OfAnyPadding(instruction, context);
+  if (!result.has_value()) return std::nullopt;
+  double padded = result->num_elements();
+  for (const SpatialDimension& each : result->spatial_) {
+    padded *=
+        static_cast<double>(each.dilated() + each.pad_low + each.pad_high) /
+        static_cast<double>(each.input);
+  }
+  return result->Fits(padded) ? result : std::nullopt;
+}
+
+std::optional<Convolution> Convolution::OfAnyPadding(
+    const HloInstruction& instruction, RuleContext& context) {
   if (instruction.opcode() != xla::HloOpcode::kConvolution ||
       !IsPlain(instruction) || instruction.operand_count() != 2 ||
       !HasUsualPrecision(instruction.precision_config())) {
@@ -69,21 +82,12 @@ std::optional<Convolution> Convolution::Of(const HloInstruction& instruction,
   Convolution result;
   result.instruction_ = &instruction;
   result.spatial_ = SpatialOf(instruction);
-  const auto elements =
-      static_cast<double>(xla::ShapeUtil::ElementsIn(input.shape()));
-  double padded = elements;
   for (const SpatialDimension& each : result.spatial_) {
     // Negative padding that removes the whole input.
     if (each.pad_low <= -each.dilated() || each.pad_high <= -each.dilated()) {
       return std::nullopt;
     }
-    padded *=
-        static_cast<double>(each.dilated() + each.pad_low + each.pad_high) /
-        static_cast<double>(each.input);
   }
-  const auto outputs =
-      static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
-  if (!FitsBeside(padded, elements + outputs)) return std::nullopt;
   result.has_batch_groups_ = instruction.batch_group_count() > 1;
   result.groups_ =
       instruction.batch_group_count() * instruction.feature_group_count();
@@ -97,6 +101,17 @@ std::optional<Convolution> Convolution::Of(const HloInstruction& instruction,
   result.accumulation_ = {AccumulationType(instruction.shape().element_type()),
                           instruction.precision_config()};
   return result;
+}
+
+double Convolution::num_elements() const {
+  return static_cast<double>(
+      xla::ShapeUtil::ElementsIn(instruction_->operand(0)->shape()));
+}
+
+bool Convolution::Fits(double elements) const {
+  return FitsBeside(
+      elements, num_elements() + static_cast<double>(xla::ShapeUtil::ElementsIn(
+                                     instruction_->shape())));
 }
 
 std::vector<Index> IndicesBelow(const Index& sizes) {

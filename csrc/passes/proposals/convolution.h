@@ -58,6 +58,12 @@ class Convolution {
   // The order of the sums is free: XLA specifies none for a convolution.
   static std::optional<Convolution> Of(const xla::HloInstruction& instruction,
                                        RuleContext& context);
+  // The same where the dilated input with its padding may be of any size, for
+  // rules that do not make it.
+  static std::optional<Convolution> OfAnyPadding(
+      const xla::HloInstruction& instruction, RuleContext& context);
+  // Whether a rule may make an array of so many elements.
+  bool Fits(double elements) const;
 
   const std::vector<SpatialDimension>& spatial() const { return spatial_; }
   int64_t groups() const { return groups_; }
@@ -69,6 +75,7 @@ class Convolution {
   Index positions() const;
   int64_t num_taps() const;
   int64_t num_positions() const;
+  double num_elements() const;  // of the input
   const Accumulation& accumulation() const { return accumulation_; }
   const xla::HloInstruction& instruction() const { return *instruction_; }
 

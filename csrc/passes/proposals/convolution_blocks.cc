@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes one dot for convolutions whose windows do not overlap, such as patch
 // embeddings, and for their gradients.
+#include <algorithm>
+
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
 #include "support/status.h"
+#include "xla/shape_util.h"
 
 namespace hloenv {
 namespace {
@@ -165,13 +168,28 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
 
 void ProposeBlocks(const HloInstruction& root, RuleContext& context,
                    std::vector<Proposal>& proposals) {
-  const std::optional<Convolution> found = Convolution::Of(root, context);
+  const std::optional<Convolution> found =
+      Convolution::OfAnyPadding(root, context);
   if (!found.has_value()) return;
   std::vector<BlockKind> kinds;
+  // Of the input with its padding, and of the output before what is cut away.
+  double input = found->num_elements();
+  auto output = static_cast<double>(xla::ShapeUtil::ElementsIn(root.shape()));
   for (size_t d = 0; d < found->spatial().size(); ++d) {
-    kinds.push_back(KindOf(found->spatial()[d], d));
+    const SpatialDimension& each = found->spatial()[d];
+    kinds.push_back(KindOf(each, d));
     if (kinds.back() == BlockKind::kNone) return;
+    const auto block = static_cast<double>(BlockSize(each, kinds.back()));
+    if (kinds.back() == BlockKind::kOutputs) {
+      output *= block * static_cast<double>(each.input) /
+                static_cast<double>(each.output);
+    } else {
+      const Padding padding = PaddingOf(each, kinds.back(), d);
+      input *= static_cast<double>(each.input + padding.low + padding.high) /
+               static_cast<double>(each.input);
+    }
   }
+  if (!found->Fits(std::max(input, output))) return;
   Propose(
       BlocksRule(), root, {root.operand(0), root.operand(1)},
       [convolution = *found, kinds](absl::Span<HloInstruction* const> x) {

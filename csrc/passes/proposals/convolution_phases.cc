@@ -187,7 +187,8 @@ std::vector<Phases> AllPhases(const Convolution& convolution) {
 
 void ProposePhases(const HloInstruction& root, RuleContext& context,
                    std::vector<Proposal>& proposals) {
-  const std::optional<Convolution> found = Convolution::Of(root, context);
+  const std::optional<Convolution> found =
+      Convolution::OfAnyPadding(root, context);
   if (!found.has_value()) return;
   std::vector<Phases> all = AllPhases(*found);
   if (all.empty()) return;

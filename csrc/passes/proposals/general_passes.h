@@ -13,6 +13,7 @@ PassInfo ThunkOrderPass();        // thunk_order.cc
 PassInfo GeneralFusionPass();     // general_fusion.cc
 PassInfo GeneralLayoutPass();     // general_layout.cc
 PassInfo GeneralSimplifyPass();   // general_simplify.cc
+PassInfo LoopFormsPass();         // loop_forms.cc
 PassInfo MathFormsPass();         // math_forms.cc
 PassInfo MergeDotsPass();         // merge_dots.cc
 PassInfo OneDnnCallsPass();       // onednn_calls.cc

@@ -178,6 +178,20 @@ bool IsPlain(const HloInstruction& instruction) {
              instruction.shape().layout());
 }
 
+std::vector<const HloInstruction*> LiveElementsOf(
+    const HloInstruction& instruction, RuleContext& context) {
+  if (instruction.shape().IsArray()) return {&instruction};
+  if (instruction.IsRoot()) return {};
+  std::vector<const HloInstruction*> users = context.UsersInOrder(instruction);
+  users.erase(std::remove_if(users.begin(), users.end(),
+                             [](const HloInstruction* each) {
+                               return each->user_count() == 0 &&
+                                      !each->IsRoot();
+                             }),
+              users.end());
+  return users;
+}
+
 HloInstruction* CloneBeside(const HloInstruction& original,
                             const xla::Shape& shape,
                             absl::Span<HloInstruction* const> operands) {

@@ -143,6 +143,11 @@ bool IsReplaceable(const xla::HloInstruction& instruction);
 // Whether a rule may rewrite `instruction`: it is replaceable and row-major.
 bool IsPlain(const xla::HloInstruction& instruction);
 
+// What takes the place of an instruction: itself, where it has an array, or the
+// live elements of its tuple, in post order; nothing where that is a root.
+std::vector<const xla::HloInstruction*> LiveElementsOf(
+    const xla::HloInstruction& instruction, RuleContext& context);
+
 // Adds a clone of `original` with this shape to the computation of `operands`,
 // which must not be empty. The clone calls the copies of computations in that
 // module; a fusion gets a new fused computation.

@@ -20,7 +20,7 @@
 #include "absl/algorithm/container.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/number_keys.h"
-#include "passes/proposals/rules.h"
+#include "passes/proposals/sort_rules.h"
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
@@ -311,22 +311,6 @@ bool IsTakable(const HloInstruction& operand) {
          !xla::primitive_util::IsSubByteNonPredType(shape.element_type());
 }
 
-// What takes the place of a sort: itself, or the live elements of its result,
-// in post order.
-std::vector<const HloInstruction*> ResultsOf(const HloInstruction& sort,
-                                             RuleContext& context) {
-  if (sort.operand_count() == 1) return {&sort};
-  if (sort.IsRoot()) return {};
-  std::vector<const HloInstruction*> users = context.UsersInOrder(sort);
-  users.erase(std::remove_if(users.begin(), users.end(),
-                             [](const HloInstruction* each) {
-                               return each->user_count() == 0 &&
-                                      !each->IsRoot();
-                             }),
-              users.end());
-  return users;
-}
-
 // The sort that `last` is the last of the results of; null if there is none.
 const HloInstruction* SortOf(const HloInstruction& last) {
   const HloInstruction* sort = &last;
@@ -372,7 +356,7 @@ void ProposePacked(const HloInstruction& last, RuleContext& context,
                    std::vector<Proposal>& proposals) {
   const HloInstruction* root = SortOf(last);
   if (root == nullptr || IsFast(*root)) return;
-  std::vector<const HloInstruction*> originals = ResultsOf(*root, context);
+  std::vector<const HloInstruction*> originals = LiveElementsOf(*root, context);
   if (originals.empty() || originals.back() != &last) return;
   const auto& sort = *xla::Cast<xla::HloSortInstruction>(root);
   const HloInstruction& keys = *root->operand(0);
@@ -404,7 +388,8 @@ const Rule& PackedRule() {
 }
 
 absl::Span<const Rule> SortFormRules() {
-  static const auto* rules = new std::vector<Rule>{PackedRule()};
+  static const auto* rules =
+      new std::vector<Rule>{PackedRule(), MaximaRule(), ArgmaxesRule()};
   return *rules;
 }
 
@@ -415,7 +400,9 @@ PassInfo SortFormsPass() {
       "sort-forms", "hloenv::SortForms",
       "Proposes sorts of one array of integers, which XLA's CPU backend sorts "
       "without calls of a comparator, for stable sorts of floats, and of keys "
-      "with indices or other arrays. Run it before layout assignment.",
+      "with indices or other arrays, and reductions for the few largest "
+      "numbers "
+      "of rows. Run it before layout assignment.",
       SortFormRules(), [](const Options& options) {
         return MakeRulePass("sort-forms", SortFormRules(), options);
       });

@@ -37,7 +37,11 @@ PASSES = (
 )
 # Those that are marked as another one of the same kind, as networks that have been
 # trained know nothing of them.
-ALIKE = {"math-forms": "sort-forms", "onednn-calls": "dot-lowering"}
+ALIKE = {
+    "loop-forms": "thunk-order",
+    "math-forms": "sort-forms",
+    "onednn-calls": "dot-lowering",
+}
 _KINDS = ("instruction", "sites", "pass")
 _CHANGES = {
     "instructions": (count_weights, 1.0),

@@ -70,6 +70,7 @@ ROUNDING = frozenset(
         "general-layout",
         "general-simplify",
         "logistic-expander",
+        "loop-forms",
         "math-forms",
         "merge-dots",
         "onednn-calls",

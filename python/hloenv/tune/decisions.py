@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import ArgumentError
+from ..hlo.passes import Pass
 from ..policies.known_calls import CALL_PASSES
 from ..policies.known_forms import FORM_PASSES
 from ..rewrite.game import DecisionPoint
@@ -131,6 +132,8 @@ _CONVOLUTIONS = DecisionPoint(("convolution-forms",))
 _ALGSIMP = DecisionPoint(("algsimp", "cse"))
 _GENERAL = DecisionPoint(("general-simplify",))
 _REORDER = DecisionPoint(("reassociate", "merge-dots"))
+_EIGHT = DecisionPoint((Pass("loop-forms", pairs=False),))
+_TWO = DecisionPoint((Pass("loop-forms", unrolled=False),))
 _LAYOUT = DecisionPoint(("general-layout",), where="fusion")
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 _FUSION = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
@@ -169,6 +172,15 @@ DECISIONS = (
         (
             ("known", "reassociating", _FORMS, "known-forms"),
             ("convolutions", "reassociating", _CONVOLUTIONS, "known-forms"),
+        ),
+    ),
+    _rewrites(
+        "iterations",
+        "forms",
+        "iterations of a counted loop in one of the compiled program",
+        (
+            ("eight", "reassociating", _EIGHT, "accept-all"),
+            ("two", "reassociating", _TWO, "accept-all"),
         ),
     ),
     _rewrites(

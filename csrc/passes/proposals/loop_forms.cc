@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes loops with several iterations of the original in each of theirs, so
+// that there are fewer kernels to start, and instructions of one iteration can
+// be fused with those of the next:
+//
+//   r = while(i = 0, x), i < 100: (i + 1, f(x))
+//
+// becomes, with 100 = 12 * 8 + 4,
+//
+//   r = while(i = 4, f(f(f(f(x))))), i < 100: (i + 8, f(... f(x)))
+//
+// and a loop of no more than 8 iterations becomes these.
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/rules.h"
+#include "support/status.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/literal_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+constexpr int64_t kMany = 8;
+constexpr int64_t kTwo = 2;
+// Limit of the instructions that the new loop has for those of the original.
+constexpr int64_t kMaxInstructions = 4096;
+
+// An integer that a constant contains.
+std::optional<int64_t> IntegerOf(const HloInstruction& instruction) {
+  if (instruction.opcode() != HloOpcode::kConstant ||
+      !xla::ShapeUtil::IsScalar(instruction.shape()) ||
+      !instruction.shape().AreAllLeavesIntegers()) {
+    return std::nullopt;
+  }
+  return instruction.literal().GetFirstInteger();
+}
+
+// The number of the element of the only parameter; -1 for other instructions.
+int64_t ElementOf(const HloInstruction& instruction) {
+  const bool is_element =
+      instruction.opcode() == HloOpcode::kGetTupleElement &&
+      instruction.operand(0)->opcode() == HloOpcode::kParameter;
+  return is_element ? instruction.tuple_index() : -1;
+}
+
+// The number of the element that a condition compares with a constant, as less
+// than it, and this constant.
+std::optional<std::pair<int64_t, int64_t>> LimitOf(
+    const HloComputation& condition) {
+  const HloInstruction& root = *condition.root_instruction();
+  if (root.opcode() != HloOpcode::kCompare ||
+      root.comparison_direction() != xla::ComparisonDirection::kLt ||
+      ElementOf(*root.operand(0)) < 0) {
+    return std::nullopt;
+  }
+  const std::optional<int64_t> limit = IntegerOf(*root.operand(1));
+  if (!limit.has_value()) return std::nullopt;
+  return std::make_pair(ElementOf(*root.operand(0)), *limit);
+}
+
+// Whether `next` is one more than element `index` of the parameter.
+bool IsIncremented(const HloInstruction& next, int64_t index) {
+  if (next.opcode() != HloOpcode::kAdd) return false;
+  for (const int64_t side : {0, 1}) {
+    if (ElementOf(*next.operand(side)) == index &&
+        IntegerOf(*next.operand(1 - side)) == 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A loop that counts from one constant to another.
+struct Counted {
+  int64_t index;  // of the element that it counts in
+  int64_t start;
+  int64_t trips;
+};
+
+std::optional<Counted> CountedOf(const HloInstruction& loop) {
+  const auto limit = LimitOf(*loop.while_condition());
+  const HloInstruction& initial = *loop.operand(0);
+  const HloInstruction& next = *loop.while_body()->root_instruction();
+  if (!limit.has_value() || initial.opcode() != HloOpcode::kTuple ||
+      next.opcode() != HloOpcode::kTuple ||
+      !IsIncremented(*next.operand(limit->first), limit->first)) {
+    return std::nullopt;
+  }
+  const std::optional<int64_t> start =
+      IntegerOf(*initial.operand(limit->first));
+  if (!start.has_value() || *start >= limit->second) return std::nullopt;
+  // Both are of 32 bits in practice; the difference must not overflow.
+  constexpr int64_t kFar = int64_t{1} << 40;
+  if (*start < -kFar || limit->second > kFar) return std::nullopt;
+  return Counted{limit->first, *start, limit->second - *start};
+}
+
+HloInstruction* Constant(HloComputation* computation, int64_t number,
+                         const xla::Shape& shape) {
+  return computation->AddInstruction(
+      HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0(number)
+                                         .Convert(shape.element_type())
+                                         .value()));
+}
+
+// Adds a number to an integer.
+HloInstruction* Plus(HloInstruction* x, int64_t number) {
+  if (number == 0) return x;
+  return x->parent()->AddInstruction(
+      HloInstruction::CreateBinary(x->shape(), HloOpcode::kAdd, x,
+                                   Constant(x->parent(), number, x->shape())));
+}
+
+// Whether an instruction of a body may stand there several times.
+bool IsRepeatable(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kWhile:
+    case HloOpcode::kConditional:
+    case HloOpcode::kCall:
+    case HloOpcode::kAsyncStart:
+    case HloOpcode::kAsyncUpdate:
+    case HloOpcode::kAsyncDone:
+    case HloOpcode::kRng:
+    case HloOpcode::kRngGetAndUpdateState:
+      return false;
+    default:
+      return !instruction.HasSideEffect() &&
+             !instruction.HasControlDependencies() &&
+             !instruction.has_sharding();
+  }
+}
+
+bool IsPlainState(const HloInstruction& loop) {
+  for (const HloInstruction* each : loop.operand(0)->operands()) {
+    if (!IsReplaceable(*each)) return false;
+  }
+  const HloInstruction& state = *loop.while_body()->parameter_instruction(0);
+  for (const HloInstruction* user : state.users()) {
+    if (user->opcode() != HloOpcode::kGetTupleElement) return false;
+  }
+  for (const HloInstruction* each : loop.while_body()->instructions()) {
+    if (!IsRepeatable(*each)) return false;
+  }
+  return true;
+}
+
+// Adds one iteration to the computation of the state, and replaces it.
+void Iterate(const HloComputation& body, std::vector<HloInstruction*>& state) {
+  HloComputation* computation = state.front()->parent();
+  absl::flat_hash_map<const HloInstruction*, HloInstruction*> images;
+  for (const HloInstruction* each : body.MakeInstructionPostOrder()) {
+    if (each == body.root_instruction() ||
+        each->opcode() == HloOpcode::kParameter) {
+      continue;
+    }
+    if (const int64_t element = ElementOf(*each); element >= 0) {
+      images[each] = state[element];
+    } else if (each->operand_count() == 0) {
+      images[each] = computation->AddInstruction(each->Clone());
+    } else {
+      std::vector<HloInstruction*> operands;
+      for (const HloInstruction* operand : each->operands()) {
+        operands.push_back(images.at(operand));
+      }
+      images[each] = CloneBeside(*each, each->shape(), operands);
+    }
+  }
+  for (int64_t i = 0; i < body.root_instruction()->operand_count(); ++i) {
+    state[i] = images.at(body.root_instruction()->operand(i));
+  }
+}
+
+// A computation with the tuple as its parameter, and this as its root for now.
+std::pair<HloInstruction*, std::vector<HloInstruction*>> StateOfNew(
+    xla::HloModule* module, const xla::Shape& shape) {
+  HloComputation::Builder builder("iterations");
+  HloInstruction* parameter = builder.AddInstruction(
+      HloInstruction::CreateParameter(0, shape, "state"));
+  module->AddEmbeddedComputation(builder.Build(parameter));
+  std::vector<HloInstruction*> elements;
+  for (const xla::Shape& each : shape.tuple_shapes()) {
+    elements.push_back(
+        parameter->AddInstruction(HloInstruction::CreateGetTupleElement(
+            each, parameter, static_cast<int64_t>(elements.size()))));
+  }
+  return {parameter, std::move(elements)};
+}
+
+std::vector<HloInstruction*> BuildUnrolled(
+    const HloInstruction& loop, const Counted& counted, int64_t factor,
+    absl::Span<HloInstruction* const> initial) {
+  const int64_t trips = counted.trips;
+  HloComputation* computation = initial.front()->parent();
+  std::vector<HloInstruction*> state(initial.begin(), initial.end());
+  const int64_t head = trips <= factor ? trips : trips % factor;
+  for (int64_t i = 0; i < head; ++i) Iterate(*loop.while_body(), state);
+  if (head == trips) return state;
+  // XLA counts the iterations of loops that start at a constant, and whose
+  // index is one sum.
+  state[counted.index] = Constant(computation, counted.start + head,
+                                  state[counted.index]->shape());
+
+  auto [parameter, next] = StateOfNew(computation->parent(), loop.shape());
+  HloComputation* body = parameter->parent();
+  HloInstruction* index = next[counted.index];
+  for (int64_t i = 0; i < factor; ++i) {
+    next[counted.index] = Plus(index, i);
+    Iterate(*loop.while_body(), next);
+  }
+  next[counted.index] = Plus(index, factor);
+  body->set_root_instruction(
+      body->AddInstruction(HloInstruction::CreateTuple(next)));
+  // The condition's parameter has the layouts of the state.
+  *body->root_instruction()->mutable_shape() = loop.shape();
+  HloInstruction* tuple =
+      computation->AddInstruction(HloInstruction::CreateTuple(state));
+  *tuple->mutable_shape() = loop.shape();
+  HloComputation* condition = computation->parent()->AddEmbeddedComputation(
+      loop.while_condition()->Clone("unrolled"));
+  HloInstruction* result = computation->AddInstruction(
+      HloInstruction::CreateWhile(loop.shape(), condition, body, tuple));
+  for (int64_t i = 0; i < static_cast<int64_t>(state.size()); ++i) {
+    state[i] =
+        computation->AddInstruction(HloInstruction::CreateGetTupleElement(
+            loop.shape().tuple_shapes(i), result, i));
+  }
+  return state;
+}
+
+void ProposeUnrolledBy(const Rule& rule, int64_t factor,
+                       const HloInstruction& last, RuleContext& context,
+                       std::vector<Proposal>& proposals) {
+  if (last.opcode() != HloOpcode::kGetTupleElement ||
+      last.operand(0)->opcode() != HloOpcode::kWhile) {
+    return;
+  }
+  const HloInstruction& loop = *last.operand(0);
+  const std::vector<const HloInstruction*> originals =
+      LiveElementsOf(loop, context);
+  if (originals.empty() || originals.back() != &last ||
+      loop.HasControlDependencies() || loop.has_sharding()) {
+    return;
+  }
+  for (const HloInstruction* each : originals) {
+    if (each->opcode() != HloOpcode::kGetTupleElement ||
+        !IsReplaceable(*each)) {
+      return;
+    }
+  }
+  const std::optional<Counted> counted = CountedOf(loop);
+  if (!counted.has_value() || counted->trips < 2 || !IsPlainState(loop) ||
+      loop.while_body()->instruction_count() * 2 * factor > kMaxInstructions) {
+    return;
+  }
+  const HloInstruction::InstructionVector& initial =
+      loop.operand(0)->operands();
+  // Repeated operands are read once.
+  std::vector<const HloInstruction*> reads;
+  std::vector<size_t> read_of;
+  for (const HloInstruction* each : initial) {
+    const auto found = std::find(reads.begin(), reads.end(), each);
+    read_of.push_back(static_cast<size_t>(found - reads.begin()));
+    if (found == reads.end()) reads.push_back(each);
+  }
+  ProposeMany(
+      rule, originals, reads,
+      [&loop, originals, read_of = std::move(read_of), counted = *counted,
+       factor](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<std::vector<HloInstruction*>> {
+        std::vector<HloInstruction*> state;
+        state.reserve(read_of.size());
+        for (const size_t read : read_of) state.push_back(x[read]);
+        state = BuildUnrolled(loop, counted, factor, state);
+        std::vector<HloInstruction*> results;
+        results.reserve(originals.size());
+        for (const HloInstruction* each : originals) {
+          results.push_back(state[each->tuple_index()]);
+        }
+        return results;
+      },
+      proposals);
+}
+
+const Rule& UnrolledRule() {
+  static constexpr Rule rule = {
+      "unrolled",
+      "Rewrites a loop that counts from one constant to another as one with "
+      "eight iterations in each, and loops of no more than eight as these. The "
+      "operations are the same, but fused kernels may round differently.",
+      [](const HloInstruction& last, RuleContext& context,
+         std::vector<Proposal>& proposals) {
+        ProposeUnrolledBy(UnrolledRule(), kMany, last, context, proposals);
+      }};
+  return rule;
+}
+
+const Rule& PairsRule() {
+  static constexpr Rule rule = {
+      "pairs",
+      "Rewrites a loop that counts from one constant to another as one with "
+      "two iterations in each. The operations are the same, but fused kernels "
+      "may round differently.",
+      [](const HloInstruction& last, RuleContext& context,
+         std::vector<Proposal>& proposals) {
+        ProposeUnrolledBy(PairsRule(), kTwo, last, context, proposals);
+      }};
+  return rule;
+}
+
+absl::Span<const Rule> LoopFormRules() {
+  static const auto* rules = new std::vector<Rule>{UnrolledRule(), PairsRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo LoopFormsPass() {
+  return RulePass(
+      "loop-forms", "hloenv::LoopForms",
+      "Proposes loops with two or eight iterations of a counted loop in each "
+      "of "
+      "theirs, so that fewer kernels are started and those of consecutive "
+      "iterations can be fused. Loops in its body are left alone. Run it "
+      "before "
+      "layout assignment.",
+      LoopFormRules(), [](const Options& options) {
+        return MakeRulePass("loop-forms", LoopFormRules(), options);
+      });
+}
+
+}  // namespace hloenv

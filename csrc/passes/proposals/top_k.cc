@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes reductions for the few largest numbers of each row, one after the
+// other. XLA's backends find them by partial sorts, one row after the other on
+// a CPU:
+//
+//   (v, i) = (f32[8,2], s32[8,2]) topk(x: f32[8,1000]), k=2
+//
+// becomes, with integers in the order of the numbers,
+//
+//   m0 = max(key(x)),  i0 = min(key(x) == m0 ? iota : 1000)
+//   is_after = key(x) < m0 || (key(x) == m0 && iota > i0)
+//   m1 = max(is_after ? key(x) : smallest), i1 = ...
+//
+// Each row has at least k numbers, so that one of those that are left is found.
+#include <limits>
+
+#include "passes/proposals/labelled.h"
+#include "passes/proposals/number_keys.h"
+#include "passes/proposals/sort_rules.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/layout_util.h"
+#include "xla/literal_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::ComparisonDirection;
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+// Limit of the numbers that are found.
+constexpr int64_t kMaxFound = 16;
+constexpr int64_t kMaxRank = 16;
+
+struct TopK {
+  int64_t count;
+  bool is_largest;
+};
+
+std::optional<TopK> TopKOf(const HloInstruction& instruction) {
+  if (instruction.operand_count() != 1 || !instruction.shape().IsTuple() ||
+      instruction.shape().tuple_shapes().size() != 2) {
+    return std::nullopt;
+  }
+  TopK result = {0, true};
+  if (const auto* top_k = xla::DynCast<xla::HloTopKInstruction>(&instruction)) {
+    result = {top_k->k(), top_k->largest()};
+  } else if (instruction.IsCustomCall("TopK")) {
+    const xla::Shape& values = instruction.shape().tuple_shapes(0);
+    if (RankOf(values) == 0) return std::nullopt;
+    result.count = values.dimensions(RankOf(values) - 1);
+  } else {
+    return std::nullopt;
+  }
+  const xla::Shape& shape = instruction.operand(0)->shape();
+  const bool is_meant =
+      shape.IsArray() && shape.is_static() && RankOf(shape) > 0 &&
+      (shape.element_type() == xla::F32 || shape.element_type() == xla::S32) &&
+      shape.has_layout() &&
+      xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout()) &&
+      shape.layout().tiles().empty();
+  if (!is_meant || result.count < 1 || result.count > kMaxFound ||
+      xla::ShapeUtil::IsZeroElementArray(shape)) {
+    return std::nullopt;
+  }
+  const int64_t size = shape.dimensions(RankOf(shape) - 1);
+  if (result.count > size || size > std::numeric_limits<int32_t>::max() - 1) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+// Builds the reductions over the last dimension.
+class TopKBuilder {
+ public:
+  TopKBuilder(TopK top_k, HloInstruction* x)
+      : top_k_(top_k),
+        x_(x),
+        build_(x->parent(), x->shape()),
+        last_(RankOf(x->shape()) - 1),
+        size_(static_cast<int32_t>(x->shape().dimensions(last_))) {}
+
+  // The values and indices, by the reductions that `find` adds.
+  template <typename Find>
+  std::vector<HloInstruction*> Build(const Find& find) {
+    HloInstruction* key = TotalKey();
+    HloInstruction* iota = build_.Iota(xla::S32, last_);
+    HloInstruction* is_left = nullptr;
+    std::vector<Labelled> values;
+    std::vector<Labelled> indices;
+    for (int64_t i = 0; i < top_k_.count; ++i) {
+      const auto [most, index] = find(key, iota, is_left);
+      values.push_back(Column(NumberOfKey(most)));
+      indices.push_back(Column(index));
+      if (i + 1 == top_k_.count) break;
+      HloInstruction* last_key = Spread(most);
+      is_left = build_.Binary(
+          HloOpcode::kOr, Compared(key, last_key, ComparisonDirection::kLt),
+          build_.Binary(
+              HloOpcode::kAnd,
+              Compared(key, last_key, ComparisonDirection::kEq),
+              Compared(iota, Spread(index), ComparisonDirection::kGt)));
+    }
+    return {Concatenated(values, 'k').value, Concatenated(indices, 'k').value};
+  }
+
+  // Two reductions: the largest key, and the first index that has it.
+  std::pair<HloInstruction*, HloInstruction*> ByMaxima(
+      HloInstruction* key, HloInstruction* iota, HloInstruction* is_left) {
+    HloInstruction* most =
+        Reduced(Left(key, is_left, kLeast), kLeast, HloOpcode::kMaximum);
+    HloInstruction* is_it =
+        Compared(key, Spread(most), ComparisonDirection::kEq);
+    if (is_left != nullptr) {
+      is_it = build_.Binary(HloOpcode::kAnd, is_it, is_left);
+    }
+    return {most,
+            Reduced(Left(iota, is_it, size_), size_, HloOpcode::kMinimum)};
+  }
+
+  // One reduction of both.
+  std::pair<HloInstruction*, HloInstruction*> ByArgmax(
+      HloInstruction* key, HloInstruction* iota, HloInstruction* is_left) {
+    const std::vector<HloInstruction*> operands = {Left(key, is_left, kLeast),
+                                                   Left(iota, is_left, size_)};
+    const std::vector<HloInstruction*> initial = {Scalar(kLeast),
+                                                  Scalar(size_)};
+    const xla::Shape row = RowShape();
+    const xla::Shape both = xla::ShapeUtil::MakeTupleShape({row, row});
+    HloInstruction* reduced = build_.Add(HloInstruction::CreateReduce(
+        both, operands, initial, {last_}, ArgmaxReducer()));
+    const auto element = [&](int64_t i) {
+      return build_.Add(HloInstruction::CreateGetTupleElement(row, reduced, i));
+    };
+    return {element(0), element(1)};
+  }
+
+ private:
+  static constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+  static constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+
+  bool IsFloat() const { return x_->shape().element_type() == xla::F32; }
+  // Integers in the order of XLA's partial sorts: that of the bits, so that -0
+  // is less than 0 and not-a-number is beyond infinity, on its side.
+  HloInstruction* TotalKey() {
+    HloInstruction* key = x_;
+    if (IsFloat()) {
+      HloInstruction* bits = build_.Bits(x_, xla::S32);
+      HloInstruction* magnitude =
+          build_.Binary(HloOpcode::kAnd, bits, build_.Constant(kMost));
+      key = build_.Select(ComparisonDirection::kLt, bits, build_.Constant(0),
+                          build_.Not(magnitude), bits);
+    }
+    return top_k_.is_largest ? key : build_.Not(key);
+  }
+  HloInstruction* NumberOfKey(HloInstruction* key) {
+    Elementwise build(key->parent(), key->shape());
+    if (!top_k_.is_largest) key = build.Not(key);
+    if (!IsFloat()) return key;
+    HloInstruction* negative =
+        build.Binary(HloOpcode::kOr, build.Not(key), build.Constant(kLeast));
+    return build.Bits(build.Select(ComparisonDirection::kLt, key,
+                                   build.Constant(0), negative, key),
+                      xla::F32);
+  }
+
+  HloInstruction* Compared(HloInstruction* a, HloInstruction* b,
+                           ComparisonDirection direction) {
+    return build_.Add(HloInstruction::CreateCompare(build_.ShapeOf(xla::PRED),
+                                                    a, b, direction));
+  }
+  // The numbers that are left; the others are `other`.
+  HloInstruction* Left(HloInstruction* x, HloInstruction* is_left,
+                       int32_t other) {
+    if (is_left == nullptr) return x;
+    return build_.Add(HloInstruction::CreateTernary(
+        x->shape(), HloOpcode::kSelect, is_left, x, build_.Constant(other)));
+  }
+  HloInstruction* Scalar(int32_t number) {
+    return build_.Add(HloInstruction::CreateConstant(
+        xla::LiteralUtil::CreateR0<int32_t>(number)));
+  }
+  xla::Shape RowShape() const {
+    const auto& all = x_->shape().dimensions();
+    return xla::ShapeUtil::MakeShape(
+        xla::S32, absl::MakeConstSpan(all.data(), all.size() - 1));
+  }
+  HloInstruction* Reduced(HloInstruction* x, int32_t initial,
+                          HloOpcode operation) {
+    const xla::Shape scalar = xla::ShapeUtil::MakeShape(xla::S32, {});
+    HloComputation::Builder builder("reducer");
+    HloInstruction* a =
+        builder.AddInstruction(HloInstruction::CreateParameter(0, scalar, "a"));
+    HloInstruction* b =
+        builder.AddInstruction(HloInstruction::CreateParameter(1, scalar, "b"));
+    builder.AddInstruction(
+        HloInstruction::CreateBinary(scalar, operation, a, b));
+    HloComputation* reducer =
+        x->GetModule()->AddEmbeddedComputation(builder.Build());
+    return build_.Add(HloInstruction::CreateReduce(
+        RowShape(), x, Scalar(initial), {last_}, reducer));
+  }
+  // Of keys and indices: the larger key, of equal ones the smaller index.
+  HloComputation* ArgmaxReducer() {
+    const xla::Shape scalar = xla::ShapeUtil::MakeShape(xla::S32, {});
+    const xla::Shape truth = xla::ShapeUtil::MakeShape(xla::PRED, {});
+    HloComputation::Builder builder("first_largest");
+    std::vector<HloInstruction*> p;
+    for (int64_t i = 0; i < 4; ++i) {
+      p.push_back(builder.AddInstruction(
+          HloInstruction::CreateParameter(i, scalar, "p")));
+    }
+    const auto compared = [&](int a, int b, ComparisonDirection direction) {
+      return builder.AddInstruction(
+          HloInstruction::CreateCompare(truth, p[a], p[b], direction));
+    };
+    HloInstruction* is_first_of_equals =
+        builder.AddInstruction(HloInstruction::CreateBinary(
+            truth, HloOpcode::kAnd, compared(0, 2, ComparisonDirection::kEq),
+            compared(1, 3, ComparisonDirection::kLt)));
+    HloInstruction* is_first =
+        builder.AddInstruction(HloInstruction::CreateBinary(
+            truth, HloOpcode::kOr, compared(0, 2, ComparisonDirection::kGt),
+            is_first_of_equals));
+    std::vector<HloInstruction*> results;
+    for (int64_t i = 0; i < 2; ++i) {
+      results.push_back(builder.AddInstruction(HloInstruction::CreateTernary(
+          scalar, HloOpcode::kSelect, is_first, p[i], p[i + 2])));
+    }
+    builder.AddInstruction(HloInstruction::CreateTuple(results));
+    return x_->GetModule()->AddEmbeddedComputation(builder.Build());
+  }
+  // The number of each row for all of its elements.
+  HloInstruction* Spread(HloInstruction* row) {
+    std::vector<int64_t> dimensions(last_);
+    for (int64_t d = 0; d < last_; ++d) dimensions[d] = d;
+    return build_.Add(HloInstruction::CreateBroadcast(build_.ShapeOf(xla::S32),
+                                                      row, dimensions));
+  }
+  // The numbers of all rows as an array with a last dimension.
+  Labelled Column(HloInstruction* row) const {
+    std::string labels;
+    for (int64_t d = 0; d < last_; ++d) labels += static_cast<char>('A' + d);
+    return WithUnit({row, labels}, last_, 'k');
+  }
+
+  const TopK top_k_;
+  HloInstruction* const x_;
+  Elementwise build_;
+  const int64_t last_;
+  const int32_t size_;
+};
+
+void ProposeTopK(const Rule& rule, bool is_argmax, const HloInstruction& last,
+                 RuleContext& context, std::vector<Proposal>& proposals) {
+  if (last.opcode() != HloOpcode::kGetTupleElement) return;
+  const HloInstruction& root = *last.operand(0);
+  const std::optional<TopK> top_k = TopKOf(root);
+  if (!top_k.has_value() || root.HasControlDependencies() ||
+      root.has_sharding() || RankOf(root.operand(0)->shape()) > kMaxRank) {
+    return;
+  }
+  const std::vector<const HloInstruction*> originals =
+      LiveElementsOf(root, context);
+  if (originals.empty() || originals.back() != &last) return;
+  for (const HloInstruction* each : originals) {
+    if (each->opcode() != HloOpcode::kGetTupleElement || !IsPlain(*each)) {
+      return;
+    }
+  }
+  ProposeMany(
+      rule, originals, {root.operand(0)},
+      [top_k = *top_k, originals,
+       is_argmax](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<std::vector<HloInstruction*>> {
+        TopKBuilder builder(top_k, x[0]);
+        const std::vector<HloInstruction*> both =
+            builder.Build([&](HloInstruction* key, HloInstruction* iota,
+                              HloInstruction* is_left) {
+              return is_argmax ? builder.ByArgmax(key, iota, is_left)
+                               : builder.ByMaxima(key, iota, is_left);
+            });
+        std::vector<HloInstruction*> results;
+        results.reserve(originals.size());
+        for (const HloInstruction* each : originals) {
+          results.push_back(both[each->tuple_index()]);
+        }
+        return results;
+      },
+      proposals);
+}
+
+}  // namespace
+
+const Rule& MaximaRule() {
+  static constexpr Rule rule = {
+      "maxima",
+      "Rewrites the up to 16 largest or smallest numbers of rows as as many "
+      "pairs of reductions: the largest number that is left, and its index. "
+      "Exact.",
+      [](const HloInstruction& last, RuleContext& context,
+         std::vector<Proposal>& proposals) {
+        ProposeTopK(MaximaRule(), false, last, context, proposals);
+      }};
+  return rule;
+}
+
+const Rule& ArgmaxesRule() {
+  static constexpr Rule rule = {
+      "argmaxes",
+      "Rewrites the up to 16 largest or smallest numbers of rows as as many "
+      "reductions of numbers with their indices. Exact.",
+      [](const HloInstruction& last, RuleContext& context,
+         std::vector<Proposal>& proposals) {
+        ProposeTopK(ArgmaxesRule(), true, last, context, proposals);
+      }};
+  return rule;
+}
+
+}  // namespace hloenv
