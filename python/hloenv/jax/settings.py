@@ -36,8 +36,9 @@ SETTINGS: dict[str, dict[str, OptionValue]] = {
 _HAS_WIDER = "avx512f"
 # Of a call; what shorter ones take is the runtime's.
 _MIN_NS = 50_000
-# Instructions; modules with more take many seconds to compile once more.
-_MAX_INSTRUCTIONS = 4000
+# Instructions; of modules with more, all of which take seconds to compile once more,
+# none was clearly faster by vectors of 512 bits.
+_MAX_INSTRUCTIONS = 1300
 # Operations in a nanosecond of dots and convolutions, on a core that is fast: their
 # code is a library's.
 _FLOPS = 250.0
