@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tunes programs by stages alone, in sequence and jointly, and writes the page.
 
-Three experiments: the modes on programs of the dataset; the speed-up over the time of
-the tuning, cold and warm; and what was found for one size of a network, at others. Each
+Four experiments: the modes on programs of the dataset; options of the compiler alone by
+Optuna; the speed-up over the time of the tuning, cold and warm; and what was found for
+one size of a network, at others. Each
 tuning runs in a process of its own on its own cores, and keeps nothing for the user.
 Rows are appended to a JSONL file; a repeated run continues.
 
@@ -33,7 +34,7 @@ from hloenv.bench.entries import entry_point, sample
 from hloenv.bench.rows import geometric_mean
 from hloenv.measurement.store import Store
 from hloenv.tune import Configuration, Space, State, TuneOptions, Tuner
-from hloenv.tune.build import build_candidate
+from hloenv.tune.build import Candidate, build_candidate
 from hloenv.tune.measuring import Measuring
 from hloenv.tune.program import Program, program_of_function, program_of_module
 from reporting import (
@@ -49,7 +50,7 @@ from reporting import (
     write_page,
 )
 
-_EXPERIMENTS = ("modes", "curves", "transfer")
+_EXPERIMENTS = ("modes", "flags", "curves", "transfer")
 _MODES = ("alone", "sequence", "jointly")
 # Seconds of a tuning at which a curve is read.
 _READ_AT = (10, 30, 60, 300, 1800)
@@ -161,6 +162,60 @@ def transfer(name: str, options: TuneOptions) -> Row:
     return {**row, "applied": found.text, "at": at}
 
 
+def by_flags(program: Program, options: TuneOptions) -> Row:
+    """Options of jaxlib's compiler alone, by Optuna, and the best of them again."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = Space(numerics=options.numerics)
+    names = {
+        each.name: ["xla", *(c.name for c in each.choices if c.option is not None)]
+        for each in space.decisions
+    }
+    domain = {
+        name: optuna.distributions.CategoricalDistribution(labels)
+        for name, labels in names.items()
+        if len(labels) > 1
+    }
+    sampler = optuna.samplers.TPESampler(seed=options.seed, multivariate=True)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    end = time.monotonic() + options.seconds
+    best = 1.0, Configuration()
+    row: Row = {"measured": 0}
+    with Measuring(
+        *(program.module, program.inputs),
+        engine=program.engine,
+        threads=options.cores,
+    ) as measuring:
+
+        def built(configuration: Configuration) -> Candidate:
+            own = space.canonical(configuration)
+            return build_candidate(space, own, program.module)
+
+        while time.monotonic() < end:
+            trial = study.ask(domain)
+            chosen = [(k, v) for k, v in trial.params.items() if v != "xla"]
+            configuration = Configuration(tuple(sorted(chosen)))
+            try:
+                found = dict(measuring.measure({0: built(configuration)}, until=end))
+                row["measured"] += 1
+                if 0 not in found:
+                    break
+                found[0].check()
+            except hloenv.HloEnvError:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                continue
+            study.tell(trial, found[0].speedup)
+            best = max(best, (found[0].speedup, configuration), key=lambda b: b[0])
+        row |= {"label": best[1].text, "speedup": 1.0}
+        if best[1].choices:
+            again = measuring.again(built(best[1]), round_=1)
+            if again.is_ok and again.speedup_interval[0] > 1:
+                row["speedup"] = again.speedup
+                row["interval"] = list(again.speedup_interval)
+    return row
+
+
 def run_one(what: dict[str, Any]) -> Row:
     """The tuning that the parent has asked for, with its own store."""
     options = TuneOptions(seconds=what["seconds"], mode=what["mode"], seed=what["seed"])
@@ -170,6 +225,8 @@ def run_one(what: dict[str, Any]) -> Row:
             shutil.copytree(what["journals"], Path(folder, "tuned"))
         if what["kind"] == "transfer":
             return transfer(what["name"], options)
+        if what["kind"] == "flags":
+            return by_flags(program_of_dataset(what), options)
         row, _ = tuned(program_of_dataset(what), options)
         if what["keep"]:
             kept = Path(what["keep"])
@@ -248,6 +305,26 @@ def modes(records: list[Any], runs: Runs, arguments: argparse.Namespace) -> list
         lines += [*table(columns, cells), ""]
         lines += stage_lines(found["alone"])
         lines += program_lines(records, found)
+    return lines
+
+
+def flags(records: list[Any], runs: Runs, arguments: argparse.Namespace) -> list[str]:
+    """Options of the compiler alone by Optuna, beside all stages jointly."""
+    lines = ["## Options of the compiler alone, by Optuna", ""]
+    for cores in arguments.cores:
+        found: dict[str, list[Row]] = {"options": [], "jointly": []}
+        for record in records:
+            what = named(record, arguments)
+            found["options"].append(runs.get(cores, kind="flags", **what))
+            found["jointly"].append(runs.get(cores, kind="modes", **what))
+        columns = "", "mean", "95 %", "worst", "best", "above 1.02", "failed"
+        lines += [
+            "Optuna's TPE over the options that hloenv tunes for jaxlib's compiler, in the "
+            f"same time, on {count_of(cores, 'core')}, {len(records)} programs:",
+            "",
+            *table(columns, [summary(k, rows, records) for k, rows in found.items()]),
+            "",
+        ]
     return lines
 
 
@@ -459,6 +536,7 @@ def main() -> int:
     runs = Runs(arguments)
     parts: dict[str, Callable[[], Iterable[str]]] = {
         "modes": lambda: modes(records, runs, arguments),
+        "flags": lambda: flags(records, runs, arguments),
         "curves": lambda: curves(records, runs, arguments),
         "transfer": lambda: transfers(runs, arguments),
     }
