@@ -319,8 +319,8 @@ def flags(records: list[Any], runs: Runs, arguments: argparse.Namespace) -> list
             found["jointly"].append(runs.get(cores, kind="modes", **what))
         columns = "", "mean", "95 %", "worst", "best", "above 1.02", "failed"
         lines += [
-            "Optuna's TPE over the options that hloenv tunes for jaxlib's compiler, in the "
-            f"same time, on {count_of(cores, 'core')}, {len(records)} programs:",
+            "Optuna's TPE over the options that hloenv tunes for jaxlib's compiler, in "
+            f"the same time, on {count_of(cores, 'core')}, {len(records)} programs:",
             "",
             *table(columns, [summary(k, rows, records) for k, rows in found.items()]),
             "",
