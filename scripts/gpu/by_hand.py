@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("by_hand.jsonl"))
     parser.add_argument("--rounds", type=int, default=9, help="runs of each form")
     options = parser.parse_args()
-    with options.output.open("a") as file:
+    with options.output.open("w") as file:
         for name in options.programs or FORMS:
             for row in rows_of(name, options.rounds):
                 file.write(json.dumps(row) + "\n")

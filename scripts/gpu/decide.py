@@ -40,6 +40,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +144,10 @@ def half(seed: int, name: str) -> Decide:
     return decide
 
 
-def by_rule(
-    module: hloenv.HloModule, max_single: int
-) -> Iterator[tuple[str, hloenv.HloModule]]:
+Maker = Callable[[], hloenv.HloModule]
+
+
+def by_rule(module: hloenv.HloModule, max_single: int) -> Iterator[tuple[str, Maker]]:
     """The module with one rule everywhere, and in up to so many of its places alone."""
     env = hloenv.HloEnv(module)
     for name in _EARLY:
@@ -157,24 +159,24 @@ def by_rule(
                 for each in alternatives
             ]
             label = f"{name}.{rule}" if rule else name
-            yield label, alternatives.apply(everywhere)
+            yield label, partial(alternatives.apply, everywhere)
             places = [at for at, choice in enumerate(everywhere) if choice]
             if name not in FORM_PASSES or len(places) < 2:
                 continue
             for number, at in enumerate(places[:max_single]):
                 single = [each * (i == at) for i, each in enumerate(everywhere)]
-                yield f"{label}-{number}", alternatives.apply(single)
+                yield f"{label}-{number}", partial(alternatives.apply, single)
 
 
-def early(module: hloenv.HloModule) -> Iterator[tuple[str, hloenv.HloModule]]:
+def early(module: hloenv.HloModule) -> Iterator[tuple[str, Maker]]:
     """The program with other forms of its operations, before XLA's passes."""
     module = hloenv.run_passes(module, "call-inliner", "algsimp", "cse", "dce").module
-    yield "simplified", module
+    yield "simplified", lambda: module
     yield from by_rule(module, max_single=0)
     alternatives = hloenv.HloEnv(module).get_alternatives(*FORM_PASSES)
     decisions = np.maximum(get_policy("known-forms")(alternatives), 0)
     if np.any(decisions):
-        yield "known-forms", alternatives.apply(decisions)
+        yield "known-forms", lambda: alternatives.apply(decisions)
 
 
 def expanded(module: hloenv.HloModule) -> hloenv.HloModule:
@@ -188,7 +190,7 @@ def expanded(module: hloenv.HloModule) -> hloenv.HloModule:
 
 def variants(
     module: hloenv.HloModule, target: str, max_single: int
-) -> Iterator[tuple[str, Callable[[], hloenv.HloModule]]]:
+) -> Iterator[tuple[str, Maker]]:
     """Names and makers of the decided modules."""
     is_cpu = target == "cpu"
     after = "pre" if is_cpu else "post"
@@ -196,7 +198,7 @@ def variants(
         yield (
             f"{name}.pre",
             lambda formed=formed: (
-                finish(formed, target) if is_cpu else expanded(formed)
+                finish(formed(), target) if is_cpu else expanded(formed())
             ),
         )
     yield f"xla.{after}", lambda: finish(module, target)
@@ -242,19 +244,15 @@ def mark_of(options: argparse.Namespace) -> str:
     return "done" if options.own is None else "done-own"
 
 
-def own_variants(
-    kept: Path, name: str, max_single: int
-) -> Iterator[tuple[str, Callable[[], hloenv.HloModule]]]:
+def own_variants(kept: Path, name: str, max_single: int) -> Iterator[tuple[str, Maker]]:
     """Names and makers of variants of what jaxlib has before layout assignment."""
     path = kept / f"jit_v_{name}_jax_jit.pre.pb"
-    if not path.exists():
-        return
     module = hloenv.HloModule.from_proto(path.read_bytes())
     yield "own.unchanged.pre", lambda: module
     for rule, decided in by_rule(module, max_single):
         yield (
             f"own.{rule}.pre",
-            lambda decided=decided: hloenv.run_passes(decided, _COUNT).module,
+            lambda decided=decided: hloenv.run_passes(decided(), _COUNT).module,
         )
 
 
@@ -295,8 +293,7 @@ def write_program(folder: Path, name: str, options: argparse.Namespace) -> None:
         if not same:
             (folder / f"{label}.pb").write_bytes(decided.to_proto())
         facts.set(label, fingerprint=fingerprint, same_as=same or label)
-    for mark in {"done", mark_of(options)}:
-        (folder / mark).touch()
+    (folder / mark_of(options)).touch()
     facts.show(name)
 
 
@@ -365,6 +362,19 @@ def main() -> None:
     )
     parser.add_argument("--here", action="store_true", help="without children")
     options = parser.parse_args()
+    if options.own is not None:
+        kept = {
+            path.name.removeprefix("jit_v_").removesuffix("_jax_jit.pre.pb")
+            for path in options.own.glob("jit_v_*_jax_jit.pre.pb")
+        }
+        options.programs = options.programs or sorted(kept)
+        missing = set(options.programs) - kept
+        if missing or not kept:
+            parser.error(
+                f"{options.own} has no module of "
+                f"{', '.join(sorted(missing)) or 'any program'}; "
+                "it must be a folder that time_modules.py --keep wrote"
+            )
     for name in options.programs or PROGRAMS:
         folder = options.folder / name
         if options.here:

@@ -366,7 +366,7 @@ def main() -> None:
     names = options.programs or sorted(
         path.parent.name for path in options.folder.glob("*/program.export")
     )
-    missing = [n for n in names if not (options.folder / n / "done").exists()]
+    missing = [name for name in names if not any((options.folder / name).glob("done*"))]
     if not names or missing:
         parser.error(
             f"{options.folder} must be a folder that decide.py wrote; it has not "

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reports what decisions are worth on a GPU, from the rows of another machine.
+r"""Reports what decisions are worth on a GPU, from the rows of another machine.
 
 The modules are decided here, without a GPU, and timed there, where only jax is needed:
 
     python scripts/gpu/decide.py FOLDER                        # needs hloenv[cuda]
     python scripts/gpu/time_modules.py FOLDER -o rows.jsonl    # needs jax and a GPU
     python scripts/gpu/by_hand.py -o by_hand.jsonl             # likewise
-    python scripts/reports/run_gpu.py rows.jsonl --doc docs/results/gpu.md
+    python scripts/reports/run_gpu.py rows.jsonl --by-hand by_hand.jsonl \
+        --doc docs/results/gpu.md
 
 The measurements also go to the store (--store).
 """
@@ -264,7 +265,9 @@ def by_hand_section(rows: list[Row]) -> list[str]:
         "## Written by hand",
         "",
         "Operations written in another form in jax, by `scripts/gpu/by_hand.py`: what",
-        "a rule that makes the form could gain. The forms of a program are timed in",
+        "a rule that makes the form could gain. Error: to the function with precise",
+        "products, relative to its norm (of patch_embedding, to plain jax.jit).",
+        "The figures are rounded. The forms of a program are timed in",
         "turns in one process; times below 200 us differ by up to a half between",
         "processes. Two of the forms are made by rules that changed after the rows of",
         "this page: `loop-forms` leaves XLA the number of iterations, without which a",
@@ -273,13 +276,14 @@ def by_hand_section(rows: list[Row]) -> list[str]:
         "of patch_embedding.",
         "",
         *table(
-            ["program", "form", "us", "jax.jit over it"],
+            ["program", "form", "us", "jax.jit over it", "error"],
             [
                 [
                     row["program"],
                     row["form"],
                     f"{row['median_us']:.0f}",
                     f"{row['speedup']:.2f}",
+                    f"{row['relative_error']:.0e}",
                 ]
                 for row in rows
             ],

@@ -204,3 +204,101 @@ def test_xla_knows_how_often_the_new_loop_runs():
     decided = alternatives.apply(decisions_for_rule(alternatives, "unrolled"))
     counted = hloenv.run_passes(decided, "while-loop-trip-count-annotator").module
     assert '"known_trip_count":{"n":"2"}' in counted.to_text().replace(" ", "")
+
+
+LAYOUTS = """HloModule m
+c {
+  p = (s32[], f32[2,3]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(5)
+  ROOT r = pred[] compare(i, n), direction=LT
+}
+b {
+  p = (s32[], f32[2,3]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  x = f32[2,3]{1,0} get-tuple-element(p), index=1
+  y = f32[2,3]{1,0} BODY
+  ROOT r = (s32[], f32[2,3]{1,0}) tuple(next, y)
+}
+ENTRY e {
+  x = f32[2,3]{1,0} parameter(0)
+  start = s32[] constant(0)
+  t = (s32[], f32[2,3]{1,0}) tuple(start, x)
+  w = (s32[], f32[2,3]{1,0}) while(t), condition=c, body=b
+  ROOT r = f32[2,3]{LAYOUT} get-tuple-element(w), index=1
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "body", ["constant({{1,2,3},{4,5,6}})", "bitcast(x)", "sine(x)"]
+)
+def test_results_keep_their_layout(body):
+    text = LAYOUTS.replace("BODY", body)
+    assert rules(capture(text.replace("LAYOUT", "0,1"), NAME)) == []
+    module = hloenv.HloModule.from_text(text.replace("LAYOUT", "1,0"))
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    decided = alternatives.apply(decisions_for_rule(alternatives, "unrolled"))
+    check_equal(module, decided, np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def test_conditions_with_effects_and_used_roots_are_left_alone():
+    text = LOOP
+    for name, value in USUAL.items():
+        text = text.replace(name, value)
+    assert rules(capture(text, NAME)) != []
+    outfeed = (
+        "c {\n  q = (s32[], f32[4]) parameter(0)\n"
+        "  j = s32[] get-tuple-element(q), index=0\n  tok = token[] after-all()\n"
+        "  o = token[] outfeed(j, tok), outfeed_shape=s32[]\n"
+    )
+    first = "c {\n  p = (s32[], f32[4]) parameter(0)\n"
+    effects = text.replace(
+        first + "  i = s32[] get-tuple-element(p), index=0\n",
+        outfeed + "  i = s32[] get-tuple-element(q), index=0\n",
+    )
+    assert "outfeed(" in effects
+    assert rules(capture(effects, NAME)) == []
+    used = text.replace(
+        "  ROOT r = (s32[], f32[4]) tuple(next, y)\n}",
+        "  ROOT r = (s32[], f32[4]) tuple(next, y)\n"
+        "  d = s32[] get-tuple-element(r), index=0\n}",
+    )
+    assert used != text
+    assert rules(capture(used, NAME)) == []
+
+
+def test_iterations_with_large_arrays_are_not_alive_together():
+    def fn(xs):
+        return jax.lax.map(
+            lambda x: jnp.sort(jnp.exp(x[:, None] * x[None, :]), 1)[:, 2048], xs
+        )
+
+    _, alternatives = captured(fn, np.ones((16, 4096), np.float32))
+    assert "unrolled" not in rules(alternatives)
+
+
+def test_constants_are_not_repeated():
+    big = np.random.default_rng(0).random((15, 100_000), np.float32)
+
+    def fn(x):
+        return jax.lax.fori_loop(0, 15, lambda i, s: s + jnp.asarray(big)[i] * s, x)
+
+    module, alternatives = captured(fn, np.ones(100_000, np.float32))
+    decided = alternatives.apply(decisions_for_rule(alternatives, "unrolled"))
+    assert len(decided.to_proto()) < 2.5 * len(module.to_proto())
+
+
+def test_fused_operations_count():
+    def fn(x):
+        def body(_, s):
+            for _ in range(700):
+                s = jnp.sin(s) + 1
+            return s
+
+        return jax.lax.fori_loop(0, 24, body, x)
+
+    _, alternatives = captured(fn, np.ones(4, np.float32))
+    assert rules(alternatives) == []

@@ -122,3 +122,23 @@ def key_of(x):
     """Integers in the order of XLA's partial sort."""
     bits = x.view(np.int32).astype(np.int64)
     return np.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("s32[4,2]{1,0}", "s64[4,2]{1,0}"),
+        ("s32[4,2]{1,0}", "s32[4,3]{1,0}"),
+        ("f32[4,2]{1,0}", "f64[4,2]{1,0}"),
+        ("f32[4,2]{1,0}", "f32[3,2]{1,0}"),
+        (
+            'custom_call_target="TopK"',
+            'custom_call_target="TopK", custom_call_has_side_effect=true',
+        ),
+    ],
+)
+def test_custom_calls_of_other_shapes_are_left_alone(old, new):
+    text = text_of((4, 40), 2, op=CALL)
+    assert rules(capture(text, NAME)) != []
+    assert old in text
+    assert rules(capture(text.replace(old, new), NAME)) == []

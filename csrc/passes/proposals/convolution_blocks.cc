@@ -166,30 +166,50 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
   return convolution.Finish(JoinBlocks(convolution, kinds, result));
 }
 
+// Elements of the largest array that is made: the input with its padding, or
+// the output, whose blocks are joined and cut one dimension after the other.
+double LargestOf(const Convolution& convolution,
+                 const std::vector<BlockKind>& kinds) {
+  double input = convolution.num_elements();
+  auto output = static_cast<double>(
+      xla::ShapeUtil::ElementsIn(convolution.instruction().shape()));
+  const auto ratio = [](int64_t a, int64_t b) {
+    return static_cast<double>(a) / static_cast<double>(b);
+  };
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    const SpatialDimension& each = convolution.spatial()[d];
+    if (kinds[d] == BlockKind::kOutputs) {
+      output *= ratio(each.input * each.taps, each.output);
+      continue;
+    }
+    const Padding padding = PaddingOf(each, kinds[d], d);
+    const int64_t blocks = each.input + padding.low + padding.high;
+    const int64_t padded = each.input + each.pad_low + each.pad_high;
+    input *= ratio(std::max(blocks, padded), each.input);
+  }
+  double largest = std::max(input, output);
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (kinds[d] != BlockKind::kOutputs) continue;
+    const SpatialDimension& each = convolution.spatial()[d];
+    output *= ratio(BlockSize(each, kinds[d]), each.taps);
+    largest = std::max(largest, output);
+    output *= ratio(each.output, each.input * BlockSize(each, kinds[d]));
+    largest = std::max(largest, output);
+  }
+  return largest;
+}
+
 void ProposeBlocks(const HloInstruction& root, RuleContext& context,
                    std::vector<Proposal>& proposals) {
   const std::optional<Convolution> found =
       Convolution::OfAnyPadding(root, context);
   if (!found.has_value()) return;
   std::vector<BlockKind> kinds;
-  // Of the input with its padding, and of the output before what is cut away.
-  double input = found->num_elements();
-  auto output = static_cast<double>(xla::ShapeUtil::ElementsIn(root.shape()));
   for (size_t d = 0; d < found->spatial().size(); ++d) {
-    const SpatialDimension& each = found->spatial()[d];
-    kinds.push_back(KindOf(each, d));
+    kinds.push_back(KindOf(found->spatial()[d], d));
     if (kinds.back() == BlockKind::kNone) return;
-    const auto block = static_cast<double>(BlockSize(each, kinds.back()));
-    if (kinds.back() == BlockKind::kOutputs) {
-      output *= block * static_cast<double>(each.input) /
-                static_cast<double>(each.output);
-    } else {
-      const Padding padding = PaddingOf(each, kinds.back(), d);
-      input *= static_cast<double>(each.input + padding.low + padding.high) /
-               static_cast<double>(each.input);
-    }
   }
-  if (!found->Fits(std::max(input, output))) return;
+  if (!found->Fits(LargestOf(*found, kinds))) return;
   Propose(
       BlocksRule(), root, {root.operand(0), root.operand(1)},
       [convolution = *found, kinds](absl::Span<HloInstruction* const> x) {

@@ -10,6 +10,9 @@
 //   r = while(i = 4, f(f(f(f(x))))), i < 100: (i + 8, f(... f(x)))
 //
 // and a loop of no more than 8 iterations becomes these.
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
@@ -27,8 +30,10 @@ using xla::HloOpcode;
 
 constexpr int64_t kMany = 8;
 constexpr int64_t kTwo = 2;
-// Limit of the instructions that the new loop has for those of the original.
+// Limit of the instructions that the new loop has for those of the original,
+// and of the constants, which it has twice.
 constexpr int64_t kMaxInstructions = 4096;
+constexpr int64_t kMaxLiteralBytes = int64_t{1} << 28;
 
 // An integer that a constant contains.
 std::optional<int64_t> IntegerOf(const HloInstruction& instruction) {
@@ -135,22 +140,69 @@ bool IsRepeatable(const HloInstruction& instruction) {
   }
 }
 
+// Whether all parts of a loop's state are arrays that stay as they are, with
+// their layouts.
 bool IsPlainState(const HloInstruction& loop) {
-  for (const HloInstruction* each : loop.operand(0)->operands()) {
-    if (!IsReplaceable(*each)) return false;
+  const HloInstruction& initial = *loop.operand(0);
+  const HloInstruction& next = *loop.while_body()->root_instruction();
+  if (next.user_count() > 0) return false;
+  for (int64_t i = 0; i < initial.operand_count(); ++i) {
+    const xla::Shape& shape = loop.shape().tuple_shapes(i);
+    if (!IsReplaceable(*initial.operand(i)) ||
+        initial.operand(i)->shape() != shape ||
+        next.operand(i)->shape() != shape) {
+      return false;
+    }
   }
   const HloInstruction& state = *loop.while_body()->parameter_instruction(0);
   for (const HloInstruction* user : state.users()) {
-    if (user->opcode() != HloOpcode::kGetTupleElement) return false;
+    if (user->opcode() != HloOpcode::kGetTupleElement ||
+        user->shape() != loop.shape().tuple_shapes(user->tuple_index())) {
+      return false;
+    }
   }
-  for (const HloInstruction* each : loop.while_body()->instructions()) {
-    if (!IsRepeatable(*each)) return false;
-  }
-  return true;
+  return absl::c_all_of(
+      loop.while_condition()->instructions(),
+      [](const HloInstruction* each) { return IsRepeatable(*each); });
 }
 
+// Whether iterations may stand one after the other: all their instructions, and
+// arrays that independent ones have at the same time.
+bool MayRepeat(const HloInstruction& loop, int64_t factor) {
+  int64_t instructions = 0;
+  int64_t literal_bytes = 0;
+  double most = 0;
+  double state = 0;
+  for (const HloInstruction* each : loop.while_body()->instructions()) {
+    if (!IsRepeatable(*each)) return false;
+    instructions += each->opcode() == HloOpcode::kFusion
+                        ? each->fused_instruction_count()
+                        : 1;
+    if (!each->shape().IsArray()) continue;
+    if (each->opcode() == HloOpcode::kConstant) {
+      literal_bytes += each->literal().size_bytes();
+      continue;
+    }
+    const auto elements =
+        static_cast<double>(xla::ShapeUtil::ElementsIn(each->shape()));
+    if (ElementOf(*each) >= 0) {
+      state += elements;
+    } else {
+      most = std::max(most, elements);
+    }
+  }
+  // In front of the loop, and in it.
+  return instructions * 2 * factor <= kMaxInstructions &&
+         literal_bytes <= kMaxLiteralBytes &&
+         FitsBeside(most * static_cast<double>(factor), state);
+}
+
+// The constants of a body in another computation.
+using Constants = absl::flat_hash_map<const HloInstruction*, HloInstruction*>;
+
 // Adds one iteration to the computation of the state, and replaces it.
-void Iterate(const HloComputation& body, std::vector<HloInstruction*>& state) {
+void Iterate(const HloComputation& body, std::vector<HloInstruction*>& state,
+             Constants& constants) {
   HloComputation* computation = state.front()->parent();
   absl::flat_hash_map<const HloInstruction*, HloInstruction*> images;
   for (const HloInstruction* each : body.MakeInstructionPostOrder()) {
@@ -160,6 +212,12 @@ void Iterate(const HloComputation& body, std::vector<HloInstruction*>& state) {
     }
     if (const int64_t element = ElementOf(*each); element >= 0) {
       images[each] = state[element];
+    } else if (each->opcode() == HloOpcode::kConstant) {
+      HloInstruction*& constant = constants[each];
+      if (constant == nullptr) {
+        constant = computation->AddInstruction(each->Clone());
+      }
+      images[each] = constant;
     } else if (each->operand_count() == 0) {
       images[each] = computation->AddInstruction(each->Clone());
     } else {
@@ -198,7 +256,10 @@ std::vector<HloInstruction*> BuildUnrolled(
   HloComputation* computation = initial.front()->parent();
   std::vector<HloInstruction*> state(initial.begin(), initial.end());
   const int64_t head = trips <= factor ? trips : trips % factor;
-  for (int64_t i = 0; i < head; ++i) Iterate(*loop.while_body(), state);
+  Constants constants;
+  for (int64_t i = 0; i < head; ++i) {
+    Iterate(*loop.while_body(), state, constants);
+  }
   if (head == trips) return state;
   // XLA counts the iterations of loops that start at a constant, and whose
   // index is one sum.
@@ -208,9 +269,10 @@ std::vector<HloInstruction*> BuildUnrolled(
   auto [parameter, next] = StateOfNew(computation->parent(), loop.shape());
   HloComputation* body = parameter->parent();
   HloInstruction* index = next[counted.index];
+  Constants body_constants;
   for (int64_t i = 0; i < factor; ++i) {
     next[counted.index] = Plus(index, i);
-    Iterate(*loop.while_body(), next);
+    Iterate(*loop.while_body(), next, body_constants);
   }
   next[counted.index] = Plus(index, factor);
   body->set_root_instruction(
@@ -248,13 +310,14 @@ void ProposeUnrolledBy(const Rule& rule, int64_t factor,
   }
   for (const HloInstruction* each : originals) {
     if (each->opcode() != HloOpcode::kGetTupleElement ||
-        !IsReplaceable(*each)) {
+        !IsReplaceable(*each) ||
+        each->shape() != loop.shape().tuple_shapes(each->tuple_index())) {
       return;
     }
   }
   const std::optional<Counted> counted = CountedOf(loop);
   if (!counted.has_value() || counted->trips < 2 || !IsPlainState(loop) ||
-      loop.while_body()->instruction_count() * 2 * factor > kMaxInstructions) {
+      !MayRepeat(loop, factor)) {
     return;
   }
   const HloInstruction::InstructionVector& initial =

@@ -66,6 +66,18 @@ std::optional<TopK> TopKOf(const HloInstruction& instruction) {
       xla::ShapeUtil::IsZeroElementArray(shape)) {
     return std::nullopt;
   }
+  // Of a custom call, which anybody may write.
+  xla::Shape values =
+      xla::ShapeUtil::MakeShape(shape.element_type(), shape.dimensions());
+  values.set_dimensions(RankOf(shape) - 1, result.count);
+  const xla::Shape indices =
+      xla::ShapeUtil::ChangeElementType(values, xla::S32);
+  if (!xla::ShapeUtil::Compatible(instruction.shape().tuple_shapes(0),
+                                  values) ||
+      !xla::ShapeUtil::Compatible(instruction.shape().tuple_shapes(1),
+                                  indices)) {
+    return std::nullopt;
+  }
   const int64_t size = shape.dimensions(RankOf(shape) - 1);
   if (result.count > size || size > std::numeric_limits<int32_t>::max() - 1) {
     return std::nullopt;
@@ -260,7 +272,8 @@ void ProposeTopK(const Rule& rule, bool is_argmax, const HloInstruction& last,
   const HloInstruction& root = *last.operand(0);
   const std::optional<TopK> top_k = TopKOf(root);
   if (!top_k.has_value() || root.HasControlDependencies() ||
-      root.has_sharding() || RankOf(root.operand(0)->shape()) > kMaxRank) {
+      root.HasSideEffect() || root.has_sharding() ||
+      RankOf(root.operand(0)->shape()) > kMaxRank) {
     return;
   }
   const std::vector<const HloInstruction*> originals =
