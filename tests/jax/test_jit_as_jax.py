@@ -240,3 +240,67 @@ class TestNumpyOutputs:
         scale = 3
         fast.clear_cache()
         assert fast(np.float32(1)) == 3
+
+
+@pytest.mark.parametrize("shape", [(256, 100), (100, 90, 5)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_not_a_number_is_an_extreme_beside_its_index(shape, axis):
+    """XLA's maximum alone may lose it; in one kernel with the index it does not."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(np.float32)
+    hard = np.where(rng.random(shape) < 0.01, np.float32(np.nan), x)
+    zeros = -np.zeros(shape, np.float32)
+
+    def fn(x):
+        best = x.max(axis) * 2 + 1
+        return best, jnp.argmax(x, axis), x.min(axis), jnp.argmin(x, axis)
+
+    fast, plain = hloenv.jit(fn, budget=0, remember=False), jax.jit(fn)
+    fast(x)
+    assert len(fast.decided) == 1
+    assert fast.decided[0].accepted["reduce-forms/packed_index"] == 2
+    for numbers in (x, hard, zeros):
+        for wanted, found in zip(plain(numbers), fast(numbers), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_functions_of_python_are_called_as_often_as_by_jax():
+    count = []
+
+    def add(x):
+        count.append(1)
+        return np.asarray(x) + 1
+
+    @hloenv.jit(remember=False)
+    def fast(x):
+        y = jnp.cumsum(jnp.sin(x @ x), 0)
+        return jax.pure_callback(add, jax.ShapeDtypeStruct((), y.dtype), y.sum())
+
+    x = np.full((300, 300), 0.01, np.float32)
+    for _ in range(3):
+        fast(x)
+    assert len(count) == 3
+    assert "calls Python" in fast.explain()
+
+
+def test_the_version_in_use_is_explained_first(verdicts):
+    verdicts += [SLOWER, FASTER, *12 * [SLOWER]]
+    fast = hloenv.jit(lambda x: (jnp.argsort(x), x.max(), jnp.argmax(x)))
+    fast(NUMBERS)
+    lines = [each for each in fast.explain().splitlines() if not each.startswith(" ")]
+    assert ": decided" in lines[0]
+    assert all(": not used" in each for each in lines[1:])
+
+
+def test_rules_that_gain_more_than_what_was_tuned():
+    from hloenv.jax.artefact import ModuleId, Recipe, Tuned
+    from hloenv.jax.decider import _is_faster
+    from hloenv.jax.verdicts import Verdict
+
+    module = hloenv.HloModule.from_jax(jnp.sin, NUMBERS)
+    tuned = Tuned("f", ModuleId.of(module), Recipe(options={"xla_cpu_prefer_vector_width": 512}), label="x", speedup=1.5)
+    assert _is_faster(Verdict("forms", speedup=1.6), tuned)
+    assert not _is_faster(Verdict("forms", speedup=1.51), tuned)
+    assert not _is_faster(Verdict("", "nothing is faster"), tuned)
+    assert not _is_faster(Verdict("forms"), tuned)
+    assert not _is_faster(None, tuned)

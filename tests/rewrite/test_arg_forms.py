@@ -136,3 +136,44 @@ def test_what_jax_makes():
     x = np.zeros((20, 30), np.float32)
     env = hloenv.HloEnv(hloenv.HloModule.from_jax(indices, x))
     assert rules(env.get_alternatives(NAME)).count("packed_index") == 2
+
+
+@pytest.mark.parametrize("direction", ["GT", "LT"])
+@pytest.mark.jax
+@pytest.mark.parametrize("kind", ["f32", "bf16", "s32"])
+def test_extremes_of_the_same_numbers_are_taken_along(kind, direction):
+    import jax
+    import jax.numpy as jnp
+
+    is_max = direction == "GT"
+    for seed in range(8):
+        shape, axis = [((40, 9), 0), ((40, 9), 1), ((5, 6, 7), 1)][seed % 3]
+        numbers = hard_numbers(kind, shape, seed)
+
+        def fn(x, axis=axis):
+            extreme, index = (jnp.max, jnp.argmax) if is_max else (jnp.min, jnp.argmin)
+            first = extreme(x, axis)
+            return index(x, axis), first, extreme(x, axis, keepdims=True)
+
+        module = hloenv.run_passes(
+            hloenv.HloModule.from_jax(jax.jit(fn), numbers), "call-inliner", "cse"
+        ).module
+        alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+        places = [
+            i
+            for i, each in enumerate(alternatives)
+            if "packed_index" in [c.rule for c in each.choices]
+        ]
+        assert len(places) == 1
+        decisions = [int(i in places) for i in range(len(alternatives))]
+        decided = alternatives.apply(decisions)
+        # One reduction is left.
+        assert decided.opcode_counts()["reduce"] == 1
+        for wanted, found in zip(
+            hloenv.interpret(module, numbers),
+            hloenv.interpret(decided, numbers),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(
+                np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+            )

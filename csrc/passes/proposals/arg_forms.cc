@@ -11,6 +11,10 @@
 //   m = s64[8] reduce(k), dimensions={1}, maximum
 //   i = s32[8] 99 - (m & 0xffffffff)
 //
+// Reductions to the extreme element of the same numbers become the elements at
+// this index. They are in one kernel with the original, which XLA's CPU backend
+// writes so that not-a-number is the result; alone, it loses that.
+//
 // Each element is read once: where the maximum is computed first and then
 // compared with the elements, a backend that computes the elements twice, and
 // rounds them differently, finds none.
@@ -200,9 +204,50 @@ std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root) {
   return std::nullopt;
 }
 
-absl::StatusOr<HloInstruction*> BuildPacked(const ArgReduce& reduce,
-                                            const HloInstruction& root,
-                                            HloInstruction* x) {
+// Whether a reduction is to the extreme element of the same numbers.
+bool IsExtremeOf(const HloInstruction& instruction, const ArgReduce& reduce,
+                 RuleContext& context) {
+  return instruction.opcode() == HloOpcode::kReduce &&
+         instruction.operand_count() == 2 &&
+         instruction.operand(0) == reduce.values &&
+         instruction.dimensions().size() == 1 &&
+         instruction.dimensions(0) == reduce.dimension &&
+         ReductionOf(instruction, context) ==
+             (reduce.is_max ? HloOpcode::kMaximum : HloOpcode::kMinimum) &&
+         IsWorst(*instruction.operand(1), reduce.is_max);
+}
+
+// Whether an array is an index reduction like this one.
+bool IsIndexOf(const HloInstruction& instruction, const ArgReduce& reduce) {
+  return instruction.opcode() == HloOpcode::kReduce &&
+         instruction.operand_count() == 4 &&
+         instruction.operand(0) == reduce.values &&
+         instruction.dimensions() == std::vector<int64_t>{reduce.dimension} &&
+         IsWorst(*instruction.operand(2), reduce.is_max);
+}
+
+// The reductions that the first index reduction of some numbers takes along.
+std::vector<const HloInstruction*> ExtremesWith(const HloInstruction& root,
+                                                const ArgReduce& reduce,
+                                                RuleContext& context) {
+  std::vector<const HloInstruction*> extremes;
+  const HloInstruction* first = nullptr;
+  const std::vector<const HloInstruction*> users =
+      context.UsersInOrder(*reduce.values);
+  for (const HloInstruction* user : users) {
+    if (first == nullptr && IsIndexOf(*user, reduce)) first = user;
+    if (IsExtremeOf(*user, reduce, context) &&
+        !absl::c_linear_search(extremes, user)) {
+      extremes.push_back(user);
+    }
+  }
+  if (first != root.operand(0)) extremes.clear();
+  return extremes;
+}
+
+absl::StatusOr<std::vector<HloInstruction*>> BuildPacked(
+    const ArgReduce& reduce, const HloInstruction& root, size_t num_extremes,
+    HloInstruction* x) {
   Elementwise build(x->parent(), x->shape());
   const int64_t last = x->shape().dimensions(reduce.dimension) - 1;
   HloInstruction* iota = build.Add(
@@ -225,17 +270,43 @@ absl::StatusOr<HloInstruction*> BuildPacked(const ArgReduce& reduce,
       reduced.Binary(HloOpcode::kSubtract, reduced.Constant<int64_t>(last),
                      reduced.Binary(HloOpcode::kAnd, best,
                                     reduced.Constant<int64_t>(0xffffffff)));
-  return reduced.Convert(index, root.shape().element_type());
+  std::vector<HloInstruction*> results = {
+      reduced.Convert(index, root.shape().element_type())};
+  if (num_extremes > 0) {
+    xla::Shape shape = build.ShapeOf(xla::S32);
+    shape.set_dimensions(reduce.dimension, 1);
+    HloInstruction* element =
+        TakenAlong(x,
+                   reduced.Add(HloInstruction::CreateReshape(
+                       shape, reduced.Convert(index, xla::S32))),
+                   reduce.dimension);
+    results.resize(1 + num_extremes,
+                   reduced.Add(HloInstruction::CreateReshape(
+                       reduced.ShapeOf(x->shape().element_type()), element)));
+  }
+  return results;
 }
 
-void ProposePacked(const HloInstruction& root, RuleContext& /*context*/,
+void ProposePacked(const HloInstruction& root, RuleContext& context,
                    std::vector<Proposal>& proposals) {
   const std::optional<ArgReduce> reduce = ArgReduceOf(root);
   if (!reduce.has_value()) return;
-  Propose(
-      PackedIndexRule(), root, {reduce->values},
-      [reduce = *reduce, &root](absl::Span<HloInstruction* const> x) {
-        return BuildPacked(reduce, root, x[0]);
+  std::vector<const HloInstruction*> originals =
+      ExtremesWith(root, *reduce, context);
+  const size_t num_extremes = originals.size();
+  // An element that a kernel computes once more may round differently.
+  if (num_extremes > 0 &&
+      (context.IsCompared(*reduce->values) || !IsPlain(*reduce->values) ||
+       xla::ShapeUtil::ElementsIn(reduce->values->shape()) >
+           std::numeric_limits<int32_t>::max())) {
+    return;
+  }
+  originals.insert(originals.begin(), &root);  // which policies look at
+  ProposeMany(
+      PackedIndexRule(), originals, {reduce->values},
+      [reduce = *reduce, &root,
+       num_extremes](absl::Span<HloInstruction* const> x) {
+        return BuildPacked(reduce, root, num_extremes, x[0]);
       },
       proposals);
 }

@@ -159,6 +159,42 @@ HloInstruction* Elementwise::Select(xla::ComparisonDirection direction,
       on_true, on_false));
 }
 
+HloInstruction* TakenAlong(HloInstruction* x, HloInstruction* indices,
+                           int64_t dimension) {
+  const xla::Shape& shape = x->shape();
+  Elementwise build(x->parent(), indices->shape());
+  const int64_t count = xla::ShapeUtil::ElementsIn(indices->shape());
+  int64_t stride = 1;
+  HloInstruction* position = nullptr;
+  for (auto d = static_cast<int64_t>(shape.dimensions().size()) - 1; d >= 0;
+       --d) {
+    HloInstruction* index = d == dimension ? indices : build.Iota(xla::S32, d);
+    if (stride > 1) {
+      index = build.Binary(HloOpcode::kMultiply, index,
+                           build.Constant(static_cast<int32_t>(stride)));
+    }
+    position = position == nullptr
+                   ? index
+                   : build.Binary(HloOpcode::kAdd, position, index);
+    stride *= shape.dimensions(d);
+  }
+  const auto reshaped = [&](HloInstruction* array, std::vector<int64_t> dims) {
+    return x->parent()->AddInstruction(HloInstruction::CreateReshape(
+        xla::ShapeUtil::MakeShape(array->shape().element_type(), dims), array));
+  };
+  xla::GatherDimensionNumbers numbers;
+  numbers.add_collapsed_slice_dims(0);
+  numbers.add_start_index_map(0);
+  numbers.set_index_vector_dim(1);
+  HloInstruction* gathered =
+      x->parent()->AddInstruction(HloInstruction::CreateGather(
+          xla::ShapeUtil::MakeShape(shape.element_type(), {count}),
+          reshaped(x, {stride}), reshaped(position, {count, 1}), numbers, {1},
+          /*indices_are_sorted=*/false));
+  return x->parent()->AddInstruction(HloInstruction::CreateReshape(
+      build.ShapeOf(shape.element_type()), gathered));
+}
+
 HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build) {
   const xla::PrimitiveType type = x->shape().element_type();
   if (type == xla::F64) {

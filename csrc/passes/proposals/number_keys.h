@@ -73,6 +73,12 @@ class Elementwise {
   std::map<double, xla::HloInstruction*> numbers_;
 };
 
+// The elements of a row-major array of fewer than 2^31 elements at `indices`,
+// of 32 bits, of one dimension; these have its other dimensions.
+xla::HloInstruction* TakenAlong(xla::HloInstruction* x,
+                                xla::HloInstruction* indices,
+                                int64_t dimension);
+
 // Whether numbers have keys of 32 bits.
 bool HasKeys(xla::PrimitiveType type);
 // Integers of 32 bits, of 64 for doubles, in the order in which a reduction

@@ -235,41 +235,6 @@ HloInstruction* SortedIndices(HloInstruction* keys, int64_t dimension) {
                        xla::S32);
 }
 
-// The elements of a row-major array at `indices` of a dimension.
-HloInstruction* TakenAlong(HloInstruction* x, HloInstruction* indices,
-                           int64_t dimension) {
-  const xla::Shape& shape = x->shape();
-  Elementwise build(x->parent(), indices->shape());
-  int64_t stride = 1;
-  HloInstruction* position = nullptr;
-  for (int64_t d = RankOf(shape) - 1; d >= 0; --d) {
-    HloInstruction* index = d == dimension ? indices : build.Iota(xla::S32, d);
-    if (stride > 1) {
-      index = build.Binary(HloOpcode::kMultiply, index,
-                           build.Constant(static_cast<int32_t>(stride)));
-    }
-    position = position == nullptr
-                   ? index
-                   : build.Binary(HloOpcode::kAdd, position, index);
-    stride *= shape.dimensions(d);
-  }
-  const auto reshaped = [&](HloInstruction* array, std::vector<int64_t> dims) {
-    return x->parent()->AddInstruction(HloInstruction::CreateReshape(
-        xla::ShapeUtil::MakeShape(array->shape().element_type(), dims), array));
-  };
-  xla::GatherDimensionNumbers numbers;
-  numbers.add_collapsed_slice_dims(0);
-  numbers.add_start_index_map(0);
-  numbers.set_index_vector_dim(1);
-  HloInstruction* gathered =
-      x->parent()->AddInstruction(HloInstruction::CreateGather(
-          xla::ShapeUtil::MakeShape(shape.element_type(), {stride}),
-          reshaped(x, {stride}), reshaped(position, {stride, 1}), numbers, {1},
-          /*indices_are_sorted=*/false));
-  return x->parent()->AddInstruction(
-      HloInstruction::CreateReshape(shape, gathered));
-}
-
 // The indices that sort keys of 64 bits: as both sorts are stable, the first is
 // the order of the keys whose upper halves are equal.
 HloInstruction* IndicesOfWide(HloInstruction* keys, int64_t dimension) {

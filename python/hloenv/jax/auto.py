@@ -85,6 +85,8 @@ class Auto:
         """Whether to try the fastest version with other options, too."""
         if stages.wanted or not stages.compares or best.decided.engine == "wheel":
             return False
+        if _calls_python(stages.module):  # each run of it would
+            return False
         # Of loops and branches, no process could keep what is found.
         if stages.has_while or stages.has_cond or stages.is_later:
             return False

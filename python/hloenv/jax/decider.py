@@ -56,6 +56,8 @@ from .wrapping import (
 _MAX_SIGNATURES = 4096
 # Times the budget: no further attempt starts after so long, and if none has gained.
 _MAX_BUDGETS, _MAX_IN_VAIN = 120, 60
+# Of another version over what was tuned.
+_MIN_GAIN = 1.02
 # After so long, nothing is compiled with other options of the code generator.
 _MAX_OPTION_BUDGETS = 30
 # Times the budget: a function is left alone for whose last arguments deciding has taken
@@ -65,6 +67,13 @@ _WASTED = (
     "deciding for the last other arguments has taken {:.0f} s and found nothing: a "
     "function that is called with ever new shapes is left to jax.jit"
 )
+
+
+def _is_faster(verdict: Verdict | None, tuned: Tuned) -> bool:
+    """Whether what was decided by rules in another process gains more."""
+    if verdict is None or not verdict.attempt or tuned.is_identity:
+        return False
+    return (verdict.speedup or 0.0) > _MIN_GAIN * tuned.speedup
 
 
 class Decider:
@@ -241,11 +250,12 @@ class Decider:
         running: Running | None,
     ) -> Any:
         """As `consider`, for one CPU device and a function without side effects."""
-        tuned = self._kept(stages)
-        if tuned is not None:
-            return self._use_tuned(signature, stages, tuned, call, running)
         key = self._key(stages)
         verdict = None if key is None else recall(key)
+        tuned = self._kept(stages)
+        # The rules may be faster than what was tuned, whose search had its own limits.
+        if tuned is not None and (self._tuned or not _is_faster(verdict, tuned)):
+            return self._use_tuned(signature, stages, tuned, call, running)
         if verdict is not None and not verdict.attempt:
             reason = f"{verdict.reason} (found on {verdict.date})"
             self.considered.leave_alone(stages, reason)

@@ -27,9 +27,13 @@ def explain(name: str, considered: Sequence[Decided]) -> str:
     # Of each signature the version in use, or the last one.
     shown = {each.signature: each for each in considered if each.fresh_bytes}
     shown |= {each.signature: each for each in considered if each.is_used}
+    used = {each.signature for each in considered if each.is_used}
+    first = {each.signature: -at for at, each in enumerate(reversed(considered))}
     lines: list[str] = []
-    for each in considered:
-        lines += _of(name, each)
+    for each in sorted(
+        considered, key=lambda one: (first[one.signature], not one.is_used)
+    ):
+        lines += _of(name, each, is_other=each.signature in used)
         if each is shown.get(each.signature) and each.fresh_bytes:
             lines += [f"  {text}" for text in [fresh_text(each.fresh_bytes)] if text]
     return "\n".join(lines)
@@ -46,8 +50,9 @@ def signature_text(types: Iterable[object]) -> str:
     return ", ".join(shown)
 
 
-def _of(name: str, decided: Decided) -> Iterator[str]:
-    verb = "decided" if decided.is_used else "plain jax.jit"
+def _of(name: str, decided: Decided, *, is_other: bool) -> Iterator[str]:
+    verb = "not used" if is_other else "plain jax.jit"
+    verb = "decided" if decided.is_used else verb
     yield f"{name}({decided.signature}): {verb}{_gain(decided)}"
     if decided.reason:
         yield f"  {decided.reason}"

@@ -89,6 +89,7 @@ _WRITTEN = frozenset(
         *("get-tuple-element", "parameter", "scatter", "sort", "triangular-solve"),
     )
 )
+_INDEX = opcodes().index("get-tuple-element")
 # Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 32
 # Elements from which arithmetic was faster than calls of the C library, by rule: XLA
@@ -142,30 +143,33 @@ class KnownForms:
             return decisions
         graph = alternatives.graph
         block = graph.attribute_block(_ATTRIBUTES, absent=ABSENT)
-        first_site = graph.site_choice_offsets[graph.site_offsets[:-1]]
+        firsts = graph.site_choice_offsets  # the original of each site comes first
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
         called = []
         for index, rules in choices.items():
-            node = int(graph.site_choice_nodes[first_site[index]])
+            site = int(graph.site_offsets[index])
+            if "packed_index" in rules:  # it may take reductions along
+                is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
+                end = graph.site_offsets[index + 1]
+                site += int(np.argmax(is_index[site:end]))
+            node = int(graph.site_choice_nodes[firsts[site]])
             attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
             forms = _forms(graph, node, attributes, rules)
             if "columns" in rules:
-                call = int(
-                    graph.site_choice_nodes[first_site[index] + rules["columns"]]
-                )
+                call = int(graph.site_choice_nodes[firsts[site] + rules["columns"]])
                 forms = ("columns",) if _has_columns(graph, node, call) else forms
             for rule in forms:
                 if rule in rules:
-                    site = int(graph.site_nodes[graph.site_offsets[index]])
-                    is_slower = (rule in _FUSED_RULES and readers.repeat(site)) or (
+                    place = int(graph.site_nodes[site])
+                    is_slower = (rule in _FUSED_RULES and readers.repeat(place)) or (
                         rule in _WIDE_RULES and large_values.starts_with(node)
                     )
                     if not is_slower:
                         apart = f"{rule}_apart"
                         is_read_apart = (
                             apart in rules
-                            and int(graph.element_count[site]) >= _LARGE_SUMS
-                            and readers.branch(site)
+                            and int(graph.element_count[place]) >= _LARGE_SUMS
+                            and readers.branch(place)
                         )
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
