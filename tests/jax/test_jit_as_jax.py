@@ -298,7 +298,13 @@ def test_rules_that_gain_more_than_what_was_tuned():
     from hloenv.jax.verdicts import Verdict
 
     module = hloenv.HloModule.from_jax(jnp.sin, NUMBERS)
-    tuned = Tuned("f", ModuleId.of(module), Recipe(options={"xla_cpu_prefer_vector_width": 512}), label="x", speedup=1.5)
+    tuned = Tuned(
+        "f",
+        ModuleId.of(module),
+        Recipe(options={"xla_cpu_prefer_vector_width": 512}),
+        label="x",
+        speedup=1.5,
+    )
     assert _is_faster(Verdict("forms", speedup=1.6), tuned)
     assert not _is_faster(Verdict("forms", speedup=1.51), tuned)
     assert not _is_faster(Verdict("", "nothing is faster"), tuned)

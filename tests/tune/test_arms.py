@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from hloenv.tune.arms import Bandit, JointArm, NearArm, StageArm
+from hloenv.tune.arms import Bandit, JointArm, NearArm, RulesArm, StageArm
 from hloenv.tune.space import Configuration, Space
 
 PLAIN = Configuration()
@@ -157,3 +157,20 @@ def test_a_failure_is_no_gain():
     bandit = Bandit(["a", "b"])
     bandit.reward("a", -math.inf, 1.0)
     assert bandit.choose(["a", "b"]) == "b"
+
+
+def test_what_rules_would_do_comes_first_and_once():
+    arm = RulesArm(Space())
+    known: set[Configuration] = set()
+    found = []
+    while (proposal := arm.ask(Configuration(), known.__contains__)) is not None:
+        known.add(proposal)
+        found.append(proposal.text)
+    assert found[:2] == ["forms=known", "calls=onednn"]
+    assert "engine=wheel, forms=known, thunks=sequential" in found
+    assert len(found) == len(set(found)) == 5
+    assert (
+        RulesArm(Space(("codegen",))).ask(Configuration(), known.__contains__) is None
+    )
+    exact = RulesArm(Space(numerics="exact"))
+    assert exact.ask(Configuration(), known.__contains__) is None

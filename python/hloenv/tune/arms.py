@@ -34,6 +34,16 @@ _MAX_SAMPLED = 20
 _JOINT_SAMPLER_STARTUP = 8
 
 
+# In the order in which they have gained most (docs/leaderboard/jit.md).
+_RULES = (
+    {"forms": "known"},
+    {"calls": "onednn"},
+    {"engine": "wheel", "forms": "known", "thunks": "sequential"},
+    {"forms": "known", "loops": "single-kernel"},
+    {"forms": "known", "vectors": "512"},
+)
+
+
 class Arm(Protocol):
     """A source of proposals.
 
@@ -147,6 +157,38 @@ class NearArm:
 
     def tell(self, configuration: Configuration, log_speedup: float) -> None:
         """Nothing: these are from elsewhere."""
+
+
+class RulesArm:
+    """What the fixed rules of `hloenv.jit` compare, as far as the space has it."""
+
+    name = "rules"
+
+    def __init__(self, space: Space) -> None:
+        self._waiting = [
+            space.canonical(Configuration(tuple(sorted(choices.items()))))
+            for choices in _RULES
+            if all(_has(space, *each) for each in choices.items())
+        ]
+
+    def ask(
+        self, best: Configuration, is_known: Callable[[Configuration], bool]
+    ) -> Configuration | None:
+        """As in `Arm`."""
+        del best  # they are complete
+        while self._waiting:
+            found = self._waiting.pop(0)
+            if not is_known(found):
+                return found
+        return None
+
+    def tell(self, configuration: Configuration, log_speedup: float) -> None:
+        """Nothing: there are only these."""
+
+
+def _has(space: Space, decision: str, choice: str) -> bool:
+    names = [c.name for d in space.decisions if d.name == decision for c in d.choices]
+    return choice in names
 
 
 class JointArm:

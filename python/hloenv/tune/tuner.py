@@ -19,7 +19,7 @@ from ..errors import ArgumentError, HloEnvError
 from ..jax.artefact import Tuned
 from ..jax.kept import kept_path
 from .ablation import PLAIN, plain_result, rows_alone, rows_of_best
-from .arms import Arm, Bandit, StageArm
+from .arms import Arm, Bandit, RulesArm, StageArm
 from .build import Candidate, build_candidate
 from .checking import NOT_BITWISE, Context, check_best, reason_of_none
 from .entries import identity_of
@@ -206,6 +206,8 @@ class Tuner:
             )
             for result in self.state.results.values():
                 self._tell(result)
+            # A short budget is not to end before what is known to gain.
+            self._explore(measuring, [RulesArm(self.space)], end=_SEARCH_SHARE)
             self._explore(measuring, self._arms, end=_SEARCH_SHARE)
             return
         used = [each for each in self.space.stages if self.space.of_stage(each)]
