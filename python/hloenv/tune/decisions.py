@@ -177,15 +177,6 @@ DECISIONS = (
         ),
     ),
     _rewrites(
-        "iterations",
-        "forms",
-        "iterations of a counted loop in one of the compiled program",
-        (
-            ("eight", "reassociating", _EIGHT, "accept-all"),
-            ("two", "reassociating", _TWO, "accept-all"),
-        ),
-    ),
-    _rewrites(
         "simplify",
         "simplify",
         "algebraic simplification before all of XLA's passes",
@@ -194,6 +185,15 @@ DECISIONS = (
             ("fewest-ops", "reassociating", _ALGSIMP, "fewest-ops"),
             ("general", "reassociating", _GENERAL, "fewest-ops"),
             ("least-bytes", "reassociating", _GENERAL, "least-bytes"),
+        ),
+    ),
+    _rewrites(
+        "iterations",
+        "simplify",
+        "iterations of a counted loop in one of the compiled program",
+        (
+            ("eight", "reassociating", _EIGHT, "accept-all"),
+            ("two", "reassociating", _TWO, "accept-all"),
         ),
     ),
     _rewrites(

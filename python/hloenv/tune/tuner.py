@@ -207,8 +207,9 @@ class Tuner:
             for result in self.state.results.values():
                 self._tell(result)
             # A short budget is not to end before what is known to gain.
-            self._explore(measuring, [RulesArm(self.space)], end=_SEARCH_SHARE)
-            self._explore(measuring, self._arms, end=_SEARCH_SHARE)
+            near = [each for each in self._arms if each.name == "near"]
+            for arms in ([*near, RulesArm(self.space)], self._arms):
+                self._explore(measuring, arms, end=_SEARCH_SHARE)
             return
         used = [each for each in self.space.stages if self.space.of_stage(each)]
         limit = options.measurements
