@@ -123,3 +123,13 @@ def test_a_variant_that_ends_the_process_is_found(
     page = tmp_path / "page.md"
     run(root / "scripts" / "reports" / "run_gpu.py", rows_file, "--doc", page)
     assert "`the process ended: Check failed: 3 <= 2 stack" in page.read_text()
+
+
+def test_own_modules_that_are_not_there_are_an_error(root: Path, tmp_path: Path):
+    script = root / "scripts" / "gpu" / "decide.py"
+    kept = tmp_path / "kept"
+    words = [str(tmp_path / "decided"), NAME, "--own", str(kept)]
+    child = run_python(str(script), *words)
+    assert child.returncode == 2
+    assert f"has no module of {NAME}" in child.stderr
+    assert not (tmp_path / "decided").exists()

@@ -249,3 +249,30 @@ rhs_reversal=1x1}}, dim_labels=b01f_01oi->b01f
     (found,) = hloenv.compile(decided, isolate=False)(y, k)
     wanted = np.einsum("nhwo,abio->nhawbi", y, k, optimize=True).reshape(found.shape)
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("x", "kernel", "result", "window", "labels"),
+    [
+        (
+            *("1,400,1", "1,1,1", "1,1,1"),
+            "size=1 stride=200000000000 pad=0_100000000000",
+            "b0f_0io->b0f",
+        ),
+        (
+            *("1,1,1000,1", "2,1000,1,1", "1,100000,1,1"),
+            "size=2x1000 pad=50000_50000x-500000_-498001 lhs_dilate=1x1000",
+            "b01f_01io->b01f",
+        ),
+    ],
+    ids=["padding", "cropped blocks"],
+)
+def test_blocks_that_would_not_fit(x, kernel, result, window, labels):
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[{x}] parameter(0)
+  k = f32[{kernel}] parameter(1)
+  ROOT r = f32[{result}] convolution(x, k), window={{{window}}}, dim_labels={labels}
+}}
+"""
+    assert "blocks" not in rules(capture(text, NAME))
