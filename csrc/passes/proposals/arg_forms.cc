@@ -236,10 +236,7 @@ std::vector<const HloInstruction*> ExtremesWith(const HloInstruction& root,
       context.UsersInOrder(*reduce.values);
   for (const HloInstruction* user : users) {
     if (first == nullptr && IsIndexOf(*user, reduce)) first = user;
-    if (IsExtremeOf(*user, reduce, context) &&
-        !absl::c_linear_search(extremes, user)) {
-      extremes.push_back(user);
-    }
+    if (IsExtremeOf(*user, reduce, context)) extremes.push_back(user);
   }
   if (first != root.operand(0)) extremes.clear();
   return extremes;
@@ -301,7 +298,7 @@ void ProposePacked(const HloInstruction& root, RuleContext& context,
            std::numeric_limits<int32_t>::max())) {
     return;
   }
-  originals.insert(originals.begin(), &root);  // which policies look at
+  originals.insert(originals.begin(), &root);
   ProposeMany(
       PackedIndexRule(), originals, {reduce->values},
       [reduce = *reduce, &root,

@@ -386,11 +386,9 @@ PassInfo LoopFormsPass() {
   return RulePass(
       "loop-forms", "hloenv::LoopForms",
       "Proposes loops with two or eight iterations of a counted loop in each "
-      "of "
-      "theirs, so that fewer kernels are started and those of consecutive "
+      "of theirs, so that fewer kernels are started and those of consecutive "
       "iterations can be fused. Loops in its body are left alone. Run it "
-      "before "
-      "layout assignment.",
+      "before layout assignment.",
       LoopFormRules(), [](const Options& options) {
         return MakeRulePass("loop-forms", LoopFormRules(), options);
       });

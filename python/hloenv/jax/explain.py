@@ -28,10 +28,11 @@ def explain(name: str, considered: Sequence[Decided]) -> str:
     shown = {each.signature: each for each in considered if each.fresh_bytes}
     shown |= {each.signature: each for each in considered if each.is_used}
     used = {each.signature for each in considered if each.is_used}
-    first = {each.signature: -at for at, each in enumerate(reversed(considered))}
+    order = list(dict.fromkeys(each.signature for each in considered))
+    place = {signature: number for number, signature in enumerate(order)}
     lines: list[str] = []
     for each in sorted(
-        considered, key=lambda one: (first[one.signature], not one.is_used)
+        considered, key=lambda one: (place[one.signature], not one.is_used)
     ):
         lines += _of(name, each, is_other=each.signature in used)
         if each is shown.get(each.signature) and each.fresh_bytes:

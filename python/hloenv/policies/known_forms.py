@@ -144,12 +144,12 @@ class KnownForms:
         graph = alternatives.graph
         block = graph.attribute_block(_ATTRIBUTES, absent=ABSENT)
         firsts = graph.site_choice_offsets  # the original of each site comes first
+        is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
         called = []
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if "packed_index" in rules:  # it may take reductions along
-                is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
                 end = graph.site_offsets[index + 1]
                 site += int(np.argmax(is_index[site:end]))
             node = int(graph.site_choice_nodes[firsts[site]])

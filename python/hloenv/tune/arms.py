@@ -159,36 +159,14 @@ class NearArm:
         """Nothing: these are from elsewhere."""
 
 
-class RulesArm:
+class RulesArm(NearArm):
     """What the fixed rules of `hloenv.jit` compare, as far as the space has it."""
 
     name = "rules"
 
     def __init__(self, space: Space) -> None:
-        self._waiting = [
-            space.canonical(Configuration(tuple(sorted(choices.items()))))
-            for choices in _RULES
-            if all(_has(space, *each) for each in choices.items())
-        ]
-
-    def ask(
-        self, best: Configuration, is_known: Callable[[Configuration], bool]
-    ) -> Configuration | None:
-        """As in `Arm`."""
-        del best  # they are complete
-        while self._waiting:
-            found = self._waiting.pop(0)
-            if not is_known(found):
-                return found
-        return None
-
-    def tell(self, configuration: Configuration, log_speedup: float) -> None:
-        """Nothing: there are only these."""
-
-
-def _has(space: Space, decision: str, choice: str) -> bool:
-    names = [c.name for d in space.decisions if d.name == decision for c in d.choices]
-    return choice in names
+        found = (Configuration(tuple(sorted(each.items()))) for each in _RULES)
+        self._waiting = [space.canonical(each) for each in found if space.has(each)]
 
 
 class JointArm:
