@@ -353,7 +353,7 @@ ENTRY main {{
 
 @pytest.mark.parametrize(
     ("positions", "features", "expected"),
-    [(256, 64, "swapped"), (16, 64, None), (256, 16, None)],
+    [(256, 64, "swapped"), (16, 64, None), (256, 16, "swapped")],
 )
 def test_values_of_attention(positions, features, expected):
     text = f"""HloModule values

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes other forms of dots: multiplications and additions for tiny
 // matrices, of which the backend makes one call of a library each; see also
-// few_row_dots.cc, dot_loops.cc and sparse_dots.cc.
+// few_row_dots.cc, crossed_dots.cc, dot_loops.cc and sparse_dots.cc.
 #include "absl/algorithm/container.h"
 #include "passes/proposals/dot_rules.h"
 #include "passes/proposals/general_passes.h"
 #include "support/status.h"
+#include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -124,59 +125,12 @@ const Rule& UnrolledRule() {
   return rule;
 }
 
-// Both operands of a dot in memory, where the summed dimension is contiguous in
-// the second and not in the first: each is read across its rows.
-struct CrossedDot {
-  LabelledDot dot;
-  StoredOperand left;
-  StoredOperand right;
-};
-
-std::optional<CrossedDot> CrossedDotOf(const HloInstruction& root) {
-  if (!IsPlainDot(root)) return std::nullopt;
-  const LabelledDot dot = LabelledDotOf(root);
-  const std::optional<StoredOperand> left =
-      StoredOperandOf(*root.operand(0), dot.left);
-  const std::optional<StoredOperand> right =
-      StoredOperandOf(*root.operand(1), dot.right);
-  if (!left.has_value() || !right.has_value() || dot.summed.size() != 1 ||
-      left->labels.back() == dot.summed.front() ||
-      right->labels.back() != dot.summed.front()) {
-    return std::nullopt;
-  }
-  return CrossedDot{dot, *left, *right};
-}
-
-const Rule& SwappedRule();
-void ProposeSwapped(const HloInstruction& root, RuleContext& /*context*/,
-                    std::vector<Proposal>& proposals) {
-  const std::optional<CrossedDot> crossed = CrossedDotOf(root);
-  if (!crossed.has_value()) return;
-  Propose(
-      SwappedRule(), root, {crossed->left.value, crossed->right.value},
-      [crossed = *crossed, &root](absl::Span<HloInstruction* const> x)
-          -> absl::StatusOr<HloInstruction*> {
-        const Labelled product =
-            SwappedDotOf(root, {x[1], crossed.right.labels},
-                         {x[0], crossed.left.labels}, crossed.dot.result);
-        return Ordered(product, crossed.dot.result).value;
-      },
-      proposals);
-}
-const Rule& SwappedRule() {
-  static constexpr Rule rule = {
-      "swapped",
-      "Swaps the operands of a dot, and transposes the result, where the "
-      "summed dimension is contiguous in the second operand and not in the "
-      "first. Floats may round differently.",
-      &ProposeSwapped};
-  return rule;
-}
-
 absl::Span<const Rule> DotFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      MultiplyReduceRule(), UnrolledRule(),  MatrixFirstRule(), SeparateRule(),
-      SwappedRule(),        BatchLoopRule(), SparseRule()};
+      MultiplyReduceRule(),  UnrolledRule(), MatrixFirstRule(),
+      SeparateRule(),        SwappedRule(),  SecondFirstRule(),
+      FirstTransposedRule(), AsStoredRule(), BatchLoopRule(),
+      SparseRule()};
   return *rules;
 }
 
@@ -257,13 +211,19 @@ Labelled SwappedDotOf(const HloInstruction& dot, const Labelled& right,
   return DotOf(right, left, result, WithOperandsSwapped(accumulation));
 }
 
+HloInstruction* BarrierOf(HloInstruction* value) {
+  return value->AddInstruction(HloInstruction::CreateUnary(
+      value->shape(), xla::HloOpcode::kOptimizationBarrier, value));
+}
+
 PassInfo DotFormsPass() {
   return RulePass(
       "dot-forms", "hloenv::DotForms",
       "Proposes multiplications and additions for dots of tiny matrices, and "
       "for dots of few rows and a transposed matrix the matrix first, or no "
-      "fusion with their users, swapped operands where both are read across "
-      "their rows, loops over batch dimensions inside of matrices, and gathers "
+      "fusion with their users, swapped or transposed operands where the first "
+      "is read across its rows, matrices as they are stored, loops over batch "
+      "dimensions inside of matrices, and gathers "
       "for matrices that are mostly zero. Run it before layout assignment. "
       "Integer "
       "results are exact, floats round differently: the products are the same, "

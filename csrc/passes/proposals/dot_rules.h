@@ -46,9 +46,16 @@ std::optional<StoredOperand> StoredOperandOf(const xla::HloInstruction& operand,
 Labelled SwappedDotOf(const xla::HloInstruction& dot, const Labelled& right,
                       const Labelled& left, const std::string& result);
 
-const Rule& MatrixFirstRule();  // few_row_dots.cc
-const Rule& SeparateRule();     // few_row_dots.cc
-const Rule& BatchLoopRule();    // dot_loops.cc
-const Rule& SparseRule();       // sparse_dots.cc
+// `value` behind a barrier, over which XLA moves nothing.
+xla::HloInstruction* BarrierOf(xla::HloInstruction* value);
+
+const Rule& MatrixFirstRule();      // few_row_dots.cc
+const Rule& SeparateRule();         // few_row_dots.cc
+const Rule& SwappedRule();          // crossed_dots.cc
+const Rule& SecondFirstRule();      // crossed_dots.cc
+const Rule& FirstTransposedRule();  // crossed_dots.cc
+const Rule& AsStoredRule();         // crossed_dots.cc
+const Rule& BatchLoopRule();        // dot_loops.cc
+const Rule& SparseRule();           // sparse_dots.cc
 
 }  // namespace hloenv

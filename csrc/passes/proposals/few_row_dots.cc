@@ -59,11 +59,6 @@ std::optional<FewRowDot> FewRowDotOf(const HloInstruction& root) {
   return result;
 }
 
-HloInstruction* BarrierOf(HloInstruction* value) {
-  return value->AddInstruction(HloInstruction::CreateUnary(
-      value->shape(), xla::HloOpcode::kOptimizationBarrier, value));
-}
-
 HloInstruction* BuildMatrixFirst(const FewRowDot& few,
                                  const HloInstruction& root,
                                  absl::Span<HloInstruction* const> x) {

@@ -22,6 +22,7 @@ from ..graph.hlo_graph import opcodes
 from ..rewrite.choice_deltas import is_original
 from .base import register_policy
 from .convolution_sizes import ABSENT, CONVOLUTION_ATTRIBUTES, convolution_at
+from .crossed_dots import AS_STORED, FIRST_TRANSPOSED, SWAPPED, CrossedDot
 from .readers import Readers
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
 _LARGE_MATRICES = 2**16
 # Multiplications from which a dot with a sparse matrix was faster as gathers.
 _MANY_PRODUCTS = 2**18
-# Rows, columns and terms from which batched products, of which both operands are read
-# across their rows, were faster with the operands swapped.
-_CROSSED_ROWS = 32
+# Elements of a transposed matrix from which a vector was multiplied faster with the
+# matrix as it is stored.
+_STORED_MATRIX = 2**12
 # Elements of each reduction up to which, and reductions from which, a chain was faster;
 # and elements of each window.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
@@ -221,7 +222,9 @@ def _forms(
         sizes = [attributes[f"dot_{name}_size"] for name in _DOT_SIZES]
         if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
             return ("sparse",)
-        return _dot_forms(attributes)
+        return _dot_forms(attributes) + _crossed_forms(graph, node, attributes, offered)
+    if FIRST_TRANSPOSED in offered:
+        return _transposed_forms(graph, node, offered)
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
     return convolution_at(graph, node, attributes).forms()
@@ -237,13 +240,47 @@ def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
         return ("separate",) if is_wide else ("matrix_first",)
     smaller = min(rows, columns)
     is_batched = attributes["dot_batch_size"] > 1
-    if is_batched and min(smaller, terms) >= _CROSSED_ROWS:
-        return ("swapped",)
     elements = attributes["dot_batch_size"] * terms * max(rows, columns)
     tiny = _tiny_forms(attributes["dot_batch_size"], terms, smaller)
     if is_batched and smaller == 1 and elements >= _LARGE_MATRICES:
         return (*tiny, "swapped", "batch_loop")
     return tiny
+
+
+def _crossed_forms(
+    graph: HloGraph,
+    node: int,
+    attributes: dict[str, int],
+    offered: Container[str],
+    *,
+    is_reversed: bool = False,
+) -> tuple[str, ...]:
+    """For a dot whose first operand, or second if reversed, is read across rows."""
+    batch, rows, columns, terms = (
+        attributes[f"dot_{name}_size"] for name in _DOT_SIZES
+    )
+    if AS_STORED in offered:
+        return (AS_STORED,) if terms * max(rows, columns) >= _STORED_MATRIX else ()
+    if FIRST_TRANSPOSED not in offered:
+        return ()
+    if is_reversed:
+        rows, columns = columns, rows
+    itemsize = int(graph.output_bytes[node]) // int(graph.element_count[node])
+    dot = CrossedDot(batch, rows, terms, columns, itemsize, SWAPPED in offered)
+    form = dot.form()
+    return () if form is None else (form,)
+
+
+def _transposed_forms(
+    graph: HloGraph, node: int, offered: Container[str]
+) -> tuple[str, ...]:
+    """For the transposition of a dot."""
+    dot = int(_operands(graph, node)[0])
+    names = tuple(f"dot_{name}_size" for name in _DOT_SIZES)
+    row = graph.attribute_block(names, absent=ABSENT)[dot].tolist()
+    attributes = dict(zip(names, row, strict=True))
+    is_reversed = int(graph.rank[dot]) == 2
+    return _crossed_forms(graph, dot, attributes, offered, is_reversed=is_reversed)
 
 
 def _tiny_forms(batch: int, terms: int, smaller: int) -> tuple[str, ...]:
