@@ -6,7 +6,7 @@ Each form of one operation is measured beside jaxlib's own, in jaxlib, over a gr
 sizes; the thresholds in hloenv/policies/known_forms.py follow from the table.
 
     python scripts/reports/run_forms.py
-    python scripts/reports/run_forms.py --match argmax --doc docs/results/forms.md
+    python scripts/reports/run_forms.py --match "across its rows" --seconds 0.5
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 
 import hloenv
 from hloenv._markdown import table
+from hloenv.bench.rows import geometric_mean
 from hloenv.policies import get_policy
 from hloenv.policies.known_forms import FORM_PASSES
 from reporting import Row, Rows, count_of, head, parser_of, version_of_rows, write_page
@@ -51,6 +52,12 @@ _SCANNED = (  # sizes, dimension
     *(((1000, 64), 1), ((10000, 16), 1), ((100000, 8), 1), ((4, 1000), 0)),
     *(((64, 64, 64), d) for d in (0, 1, 2)),
     *(((100, 1000, 3), 1), ((16, 128, 64), 1)),
+)
+# Of products that are read across their rows: how many, and of which sizes.
+_CROSSED = 120
+_CROSSED_SIZES = (
+    *(4, 7, 10, 12, 16, 24, 32, 48, 60, 64, 96, 120, 128, 150, 192, 256, 320, 400),
+    *(512, 640, 784, 900, 1024, 1500, 2048, 3000),
 )
 _REDUCED = (
     *((100000, 4), (10000, 8), (10000, 16), (4096, 32), (4096, 64), (4096, 128)),
@@ -114,6 +121,7 @@ def cases() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
             lambda p, v: jnp.einsum("bhqk,bhkd->bhqd", p, v),
             (array(batch, heads, 1, length), array(batch, heads, length, features)),
         )
+    yield from crossed_dots()
     yield from scans()
     for rows, reduced in _REDUCED:
         given = (array(rows, reduced),)
@@ -123,6 +131,47 @@ def cases() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
             f"argmin of {rows} x {reduced}, of columns",
             lambda x: jnp.argmin(x, axis=0),
             given,
+        )
+
+
+def crossed_dots() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """As `cases`, of products of random sizes whose first operand is transposed."""
+    import jax
+    import jax.numpy as jnp
+
+    def product(x: Any, y: Any) -> Any:
+        return jnp.matmul(jnp.swapaxes(x, -1, -2), y)
+
+    def both(x: Any, y: Any) -> Any:
+        return product(x, jnp.swapaxes(y, -1, -2))
+
+    generator = np.random.default_rng(0)
+    names = set()
+    while len(names) < _CROSSED:
+        kind = generator.choice(("float32", "float64", "bfloat16"), p=(0.6, 0.2, 0.2))
+        rows, terms, columns = generator.choice(_CROSSED_SIZES, 3).tolist()
+        batch = int(generator.choice((1, 1, 1, 4, 16, 64)))
+        is_both = bool(generator.integers(3) == 0)
+        work = batch * rows * terms * columns
+        elements = batch * max(rows * terms, terms * columns, rows * columns)
+        if not 2**14 <= work <= 2**28 or elements > 2**22:
+            continue
+        sizes = f"{batch} x {rows} x {terms} by {columns}"
+        name = f"{kind} product across its rows, {sizes}" + (
+            ", both" if is_both else ""
+        )
+        if name in names:
+            continue
+        names.add(name)
+        front = () if batch == 1 else (batch,)
+        right = (columns, terms) if is_both else (terms, columns)
+        yield (
+            name,
+            both if is_both else product,
+            (
+                jax.ShapeDtypeStruct((*front, terms, rows), jnp.dtype(kind)),
+                jax.ShapeDtypeStruct((*front, *right), jnp.dtype(kind)),
+            ),
         )
 
 
@@ -155,7 +204,10 @@ def scans() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
 
 def measure(function: Any, given: tuple[Any, ...], **settings: Any) -> Row:
     """Measures each form of a function of one operation."""
-    module = hloenv.HloModule.from_jax(function, *given)
+    import jax
+
+    with jax.enable_x64(any(each.dtype.itemsize == 8 for each in given)):
+        module = hloenv.HloModule.from_jax(function, *given)
     alternatives = hloenv.HloEnv(module).get_alternatives(*FORM_PASSES)
     taken = get_policy("known-forms")(alternatives)
     forms = {
@@ -205,11 +257,20 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
                     *(f"{form['speedup']:.2f}", f"{low:.2f} to {high:.2f}", taken),
                 )
             )
+    gains = [
+        max(row["forms"][rule].get("speedup", 1.0) for rule in row["taken"])
+        for row in rows
+        if row["taken"]
+    ]
+    lost = sum(gain < 0.97 for gain in gains)
     return [
         *head("Forms of dots and of reductions", rows),
         f"* speed-up: the time of jaxlib's own form over that of the form, on "
         f"{count_of(arguments.threads, 'core')}, with its 95 % interval; *taken*: by "
         "the policy `known-forms`",
+        f"* of {len(rows)} operations {len(gains)} have a form that is taken: the "
+        f"geometric mean of its speed-up is {geometric_mean(gains or [1.0]):.2f}, the "
+        f"least {min(gains, default=1.0):.2f}, and {lost} are below 0.97",
         "",
         *table(
             ("operation", "form", "XLA's own", "speed-up", "interval", ""),

@@ -10,6 +10,7 @@ were fitted to 600 products of random sizes on one core
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 # The choices, by name of their rule, in the order in which they are compared.
@@ -27,7 +28,7 @@ _MOVED, _MOVED_LARGE, _LARGE, _KERNEL = 0.06, 0.16, 2**22, 1000.0
 # Nanoseconds of a multiplication, and more for 64-bit floats.
 _MULTIPLIED, _MULTIPLIED_WIDE = 0.01, 0.02
 # What a form must save: a share of the product's time, and nanoseconds.
-_SHARE, _LEAST = 0.12, 500.0
+_SHARE, _LEAST = 0.05, 500.0
 # Terms below which XLA makes a loop of a product, in which nothing is transposed.
 _FEW_TERMS = 8
 
@@ -61,8 +62,10 @@ class CrossedDot:
         swapped = _KERNEL + self._moved(self.rows * self.columns)
         if self.is_right_crossed:
             usual += self._library(self.terms, self.columns)
+        elif self.itemsize == 8:  # the product takes as long as before
+            swapped = math.inf
         else:
-            swapped += self._library(self.columns, self.terms) + wide
+            swapped += self._library(self.columns, self.terms)
         transposed = _KERNEL + self._moved(self.rows * self.terms)
         product = usual + self._multiplied(_MULTIPLIED)
         if usual - min(swapped, transposed) < _SHARE * product + _LEAST:
