@@ -101,6 +101,51 @@ def test_forms_of_what_jax_makes(name):
             "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
             None,
         ),
+        (  # filters of one channel, of colours, and to as many features as oneDNN takes
+            ("4,64,64,1", "5,5,1,1", "4,64,64,1"),
+            "window={size=5x5 pad=2_2x2_2}, dim_labels=b01f_01io->b01f",
+            "taps",
+        ),
+        (
+            ("4,64,64,3", "5,5,3,1", "4,64,64,1"),
+            "window={size=5x5 pad=2_2x2_2}, dim_labels=b01f_01io->b01f",
+            "terms",
+        ),
+        (
+            ("4,64,64,3", "5,5,3,8", "4,64,64,8"),
+            "window={size=5x5 pad=2_2x2_2}, dim_labels=b01f_01io->b01f",
+            None,
+        ),
+        (
+            ("1,8,8,1", "5,5,1,1", "1,8,8,1"),
+            "window={size=5x5 pad=2_2x2_2}, dim_labels=b01f_01io->b01f",
+            None,
+        ),
+        (
+            ("1,1,4096", "1,1,101", "1,1,4096"),
+            "window={size=101 pad=50_50 rhs_reversal=1}, dim_labels=bf0_oi0->bf0",
+            "taps",
+        ),
+        (  # of three dimensions
+            ("2,16,16,16,16", "3,3,3,16,2", "2,16,16,16,2"),
+            "window={size=3x3x3 pad=1_1x1_1x1_1}, dim_labels=b012f_012io->b012f",
+            "taps",
+        ),
+        (
+            ("2,16,16,16,16", "2,16,16,16,16", "3,3,3,16,16"),
+            "window={size=16x16x16 pad=1_1x1_1x1_1}, dim_labels=f012b_i012o->012bf",
+            "outputs",
+        ),
+        (
+            ("2,16,16,16,16", "2,16,16,16,1", "3,3,3,16,1"),
+            "window={size=16x16x16 pad=1_1x1_1x1_1}, dim_labels=f012b_i012o->012bf",
+            "patches",
+        ),
+        (
+            ("2,16,16,16,8", "2,16,16,16,8", "3,3,3,8,8"),
+            "window={size=16x16x16 pad=1_1x1_1x1_1}, dim_labels=f012b_i012o->012bf",
+            None,
+        ),
         (  # a patch embedding's gradient
             ("1,14,14,384", "16,16,3,384", "1,224,224,3"),
             "window={size=16x16 pad=15_15x15_15 lhs_dilate=16x16}, "
@@ -349,6 +394,63 @@ ENTRY main {{
         if decision > 0
     ]
     assert taken == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right", "expected"),
+    [
+        ("f32", "128,512", "128,10", "second_first"),  # gradients with respect to
+        ("f32", "256,512", "256,512", "first_transposed"),  # the weights of layers
+        ("f32", "128,10", "128,512", None),
+        ("f32", "1000,1000", "1000,1000", None),  # no power of two
+        ("f64", "1000,1000", "1000,1000", "first_transposed"),
+        ("f64", "128,512", "128,10", "first_transposed"),
+        ("f32", "4,512", "4,512", None),  # sums of four terms become loops
+        ("f32", "32,32", "32,32", None),
+        ("bf16", "384,1024", "384,10", "second_first"),
+    ],
+)
+def test_products_across_the_rows_of_the_first(kind, left, right, expected):
+    rows, columns = (sizes.split(",")[1] for sizes in (left, right))
+    text = f"""HloModule crossed
+
+ENTRY main {{
+  x = {kind}[{left}] parameter(0)
+  y = {kind}[{right}] parameter(1)
+  ROOT d = {kind}[{rows},{columns}] dot(x, y),
+    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+    # The same, multiplied the other way round and transposed, as JAX has gradients.
+    reversed_text = f"""HloModule crossed
+
+ENTRY main {{
+  x = {kind}[{left}] parameter(0)
+  y = {kind}[{right}] parameter(1)
+  d = {kind}[{columns},{rows}] dot(y, x),
+    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  ROOT t = {kind}[{rows},{columns}]{{0,1}} transpose(d), dimensions={{1,0}}
+}}
+"""
+    assert form_of(reversed_text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [("96,64", "as_stored"), ("32,32", None)]
+)
+def test_a_vector_and_a_transposed_matrix(sizes, expected):
+    terms, rows = sizes.split(",")
+    text = f"""HloModule vector
+
+ENTRY main {{
+  k = f32[{sizes}] parameter(0)
+  u = f32[{terms}] parameter(1)
+  t = f32[{rows},{terms}]{{0,1}} transpose(k), dimensions={{1,0}}
+  ROOT d = f32[{rows}] dot(t, u), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from support.convolutions import (
 )
 
 NAME = "convolution-forms"
-RULES = {"taps", "taps_apart", "outputs", "patches", "blocks", "phases"}
+RULES = {"taps", "taps_apart", "terms", "outputs", "patches", "blocks", "phases"}
 
 # The rules that apply to each convolution that JAX makes.
 EXPECTED = {
@@ -31,18 +31,18 @@ EXPECTED = {
     "grouped": {"taps", "patches"},
     "grouped input": {"taps", "patches"},
     "grouped kernel": {"outputs", "patches"},
-    "transposed": {"taps", "patches", "phases"},
-    "transposed input": {"taps", "outputs", "patches"},
-    "transposed kernel": {"outputs", "patches", "phases"},
-    "patches": {"taps", "outputs", "patches", "blocks"},
-    "patches input": {"taps", "patches", "phases", "blocks"},
-    "patches kernel": {"taps", "outputs", "patches", "blocks"},
+    "transposed": {"taps", "patches", "phases", "terms"},
+    "transposed input": {"taps", "outputs", "patches", "terms"},
+    "transposed kernel": {"outputs", "patches", "phases", "terms"},
+    "patches": {"taps", "outputs", "patches", "blocks", "terms"},
+    "patches input": {"taps", "patches", "phases", "blocks", "terms"},
+    "patches kernel": {"taps", "outputs", "patches", "blocks", "terms"},
     "1x1": {"blocks"},
     "strided 1x1": {"blocks"},
     "strided 1x1 input": {"blocks", "phases"},
-    "strided 1x1 kernel": {"taps", "outputs", "patches", "blocks"},
-    "strided input": {"taps", "patches", "phases"},
-    "small image": {"taps", "outputs", "patches"},
+    "strided 1x1 kernel": {"taps", "outputs", "patches", "blocks", "terms"},
+    "strided input": {"taps", "patches", "phases", "terms"},
+    "small image": {"taps", "outputs", "patches", "terms"},
 }
 
 # Tolerances of results in these types, from operands and to results.

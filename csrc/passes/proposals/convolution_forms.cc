@@ -17,8 +17,11 @@ using Images = absl::Span<HloInstruction* const>;
 
 // Limits of the number of instructions that a rule adds, and of the elements of
 // an array that it adds.
-constexpr int64_t kMaxTaps = 64;
-constexpr int64_t kMaxTapsOfDots = 25;
+constexpr int64_t kMaxTaps = 169;
+constexpr int64_t kMaxTapsOfDots = 27;
+constexpr int64_t kMaxTapsOfPatches = 64;
+constexpr int64_t kMaxFeatures = 8;
+constexpr int64_t kMaxFeatureProducts = 256;
 constexpr int64_t kMaxPositions = 64;
 constexpr int64_t kFewPositions = 16;
 // The part of the products that do not read padding, below which the others are
@@ -79,7 +82,7 @@ absl::StatusOr<HloInstruction*> BuildTaps(const Convolution& convolution,
                             convolution.KernelAt(kernel, tap)));
     products.push_back(std::move(product));
   }
-  return convolution.Finish(SumOf(products));
+  return convolution.Finish(SumFromZero(products));
 }
 
 // How the sum over taps is built; nothing if the rules do not apply. With dots
@@ -108,6 +111,48 @@ std::optional<TapsForm> TapsFormOf(const HloInstruction& root,
                     return BuildTaps(convolution, taps, x);
                   },
                   has_dots};
+}
+
+// As the sum over taps, of a multiplication for each input feature.
+absl::StatusOr<HloInstruction*> BuildTerms(const Convolution& convolution,
+                                           const std::vector<Index>& taps,
+                                           Images x) {
+  const Labelled padded =
+      convolution.PaddedInput(convolution.Input(x[0], false));
+  const Labelled kernel = convolution.Kernel(x[1], false);
+  std::vector<Labelled> products;
+  for (const Index& tap : taps) {
+    const Labelled input = convolution.InputAt(padded, tap);
+    const Labelled factor = convolution.KernelAt(kernel, tap);
+    for (int64_t i = 0; i < convolution.inputs(); ++i) {
+      const Cut feature = {'i', i, 1};
+      HLOENV_ASSIGN_OR_RETURN(
+          Labelled product,
+          convolution.Product(WithoutUnits(Sliced(input, {feature}), "i"),
+                              WithoutUnits(Sliced(factor, {feature}), "i")));
+      products.push_back(std::move(product));
+    }
+  }
+  return convolution.Finish(SumFromZero(products));
+}
+
+void ProposeTerms(const HloInstruction& root, RuleContext& context,
+                  std::vector<Proposal>& proposals) {
+  const std::optional<Convolution> found = Convolution::Of(root, context);
+  if (!found.has_value() || found->groups() > 1 || found->inputs() == 1 ||
+      found->num_taps() == 1 || found->inputs() > kMaxFeatures ||
+      found->num_taps() * found->inputs() > kMaxFeatureProducts) {
+    return;
+  }
+  std::vector<Index> taps = UsedTaps(*found);
+  if (taps.empty()) return;
+  Propose(
+      TermsRule(), root, {root.operand(0), root.operand(1)},
+      [convolution = *found, taps = std::move(taps)](Images x) {
+        return InOwnKernel(
+            x, [&](Images own) { return BuildTerms(convolution, taps, own); });
+      },
+      proposals);
 }
 
 void ProposeTaps(const HloInstruction& root, RuleContext& context,
@@ -333,7 +378,7 @@ void ProposePatches(const HloInstruction& root, RuleContext& context,
   const int64_t features = found->groups() * found->batch() * found->inputs();
   const int64_t positions = found->num_positions();
   const int64_t taps = found->num_taps();
-  const bool by_taps = taps <= kMaxTaps;
+  const bool by_taps = taps <= kMaxTapsOfPatches;
   if ((!by_taps && positions > kMaxPositions) ||
       positions > kMaxPatchElements / features / taps ||
       (found->groups() > 1 && found->outputs() == 1 &&
@@ -356,7 +401,8 @@ const Rule& TapsRule() {
       "taps",
       "Rewrites a convolution as the sum over the elements of the window of "
       "the input there times that part of the kernel: a multiplication if each "
-      "group has one input feature, else a dot. For up to 64 elements, 25 with "
+      "group has one input feature, else a dot. For up to 169 elements, 25 "
+      "with "
       "dots, whose results have up to 2^27 in all. Floats round differently.",
       &ProposeTaps};
   return rule;
@@ -370,6 +416,16 @@ const Rule& TapsApartRule() {
                                 "result, XLA would compute it in "
                                 "each of them. Floats round differently.",
                                 &ProposeTapsApart};
+  return rule;
+}
+
+const Rule& TermsRule() {
+  static constexpr Rule rule = {
+      "terms",
+      "Rewrites a convolution of 2 to 8 input features as the sum of a "
+      "multiplication for each of them and each element of the window, up to "
+      "256, in a call that XLA does not inline. Floats round differently.",
+      &ProposeTerms};
   return rule;
 }
 
@@ -400,8 +456,8 @@ namespace {
 
 absl::Span<const Rule> ConvolutionRules() {
   static const auto* rules = new std::vector<Rule>{
-      TapsRule(),   OutputsRule(), PatchesRule(),  BlocksRule(),
-      PhasesRule(), RowsRule(),    TapsApartRule()};
+      TapsRule(),   OutputsRule(), PatchesRule(),   BlocksRule(),
+      PhasesRule(), RowsRule(),    TapsApartRule(), TermsRule()};
   return *rules;
 }
 

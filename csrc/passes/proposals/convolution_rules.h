@@ -8,6 +8,7 @@ namespace hloenv {
 
 const Rule& TapsRule();       // convolution_forms.cc
 const Rule& TapsApartRule();  // convolution_forms.cc
+const Rule& TermsRule();      // convolution_forms.cc
 const Rule& OutputsRule();    // convolution_forms.cc
 const Rule& PatchesRule();    // convolution_forms.cc
 const Rule& BlocksRule();     // convolution_blocks.cc

@@ -6,7 +6,6 @@
 #include "passes/proposals/dot_rules.h"
 #include "passes/proposals/general_passes.h"
 #include "support/status.h"
-#include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -97,7 +96,7 @@ absl::StatusOr<HloInstruction*> BuildUnrolled(
                    AccumulationOf(root)));
     products.push_back(std::move(product));
   }
-  return Converted(SumOf(products), root.shape().element_type()).value;
+  return Converted(SumFromZero(products), root.shape().element_type()).value;
 }
 
 const Rule& UnrolledRule();
@@ -209,11 +208,6 @@ Labelled SwappedDotOf(const HloInstruction& dot, const Labelled& right,
   const Accumulation accumulation = {dot.shape().element_type(),
                                      dot.precision_config()};
   return DotOf(right, left, result, WithOperandsSwapped(accumulation));
-}
-
-HloInstruction* BarrierOf(HloInstruction* value) {
-  return value->AddInstruction(HloInstruction::CreateUnary(
-      value->shape(), xla::HloOpcode::kOptimizationBarrier, value));
 }
 
 PassInfo DotFormsPass() {

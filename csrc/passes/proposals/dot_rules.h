@@ -46,9 +46,6 @@ std::optional<StoredOperand> StoredOperandOf(const xla::HloInstruction& operand,
 Labelled SwappedDotOf(const xla::HloInstruction& dot, const Labelled& right,
                       const Labelled& left, const std::string& result);
 
-// `value` behind a barrier, over which XLA moves nothing.
-xla::HloInstruction* BarrierOf(xla::HloInstruction* value);
-
 const Rule& MatrixFirstRule();      // few_row_dots.cc
 const Rule& SeparateRule();         // few_row_dots.cc
 const Rule& SwappedRule();          // crossed_dots.cc

@@ -221,6 +221,25 @@ Labelled SumOf(absl::Span<const Labelled> arrays) {
           left.labels};
 }
 
+HloInstruction* BarrierOf(HloInstruction* value) {
+  return value->AddInstruction(HloInstruction::CreateUnary(
+      value->shape(), HloOpcode::kOptimizationBarrier, value));
+}
+
+Labelled SumFromZero(absl::Span<const Labelled> arrays) {
+  const Labelled sum = SumOf(arrays);
+  const xla::PrimitiveType type = sum.value->shape().element_type();
+  if (xla::primitive_util::IsIntegralType(type)) return sum;
+  HloInstruction* zero = BarrierOf(ZeroOf(sum.value->parent(), type));
+  if (!sum.labels.empty()) {
+    zero =
+        Add(sum, HloInstruction::CreateBroadcast(sum.value->shape(), zero, {}));
+  }
+  return {Add(sum, HloInstruction::CreateBinary(
+                       sum.value->shape(), HloOpcode::kAdd, sum.value, zero)),
+          sum.labels};
+}
+
 Labelled Zeros(xla::HloComputation* computation, PrimitiveType type,
                absl::string_view labels, absl::Span<const int64_t> sizes) {
   HloInstruction* zero = ZeroOf(computation, type);

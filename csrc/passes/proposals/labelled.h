@@ -84,6 +84,11 @@ Labelled Reversed(const Labelled& array, absl::string_view labels);
 Labelled Concatenated(absl::Span<const Labelled> arrays, char label);
 // Elementwise, as a balanced tree; not empty, with equal labels.
 Labelled SumOf(absl::Span<const Labelled> arrays);
+// The same, plus zero: the sum of nothing but negative zeros is a positive one,
+// as in a dot. Behind a barrier, as XLA takes `x + 0` for `x`.
+Labelled SumFromZero(absl::Span<const Labelled> arrays);
+// `value` behind a barrier, over which XLA moves nothing.
+xla::HloInstruction* BarrierOf(xla::HloInstruction* value);
 Labelled Zeros(xla::HloComputation* computation, xla::PrimitiveType type,
                absl::string_view labels, absl::Span<const int64_t> sizes);
 

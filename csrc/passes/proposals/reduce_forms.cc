@@ -162,10 +162,13 @@ HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
   const xla::Shape shape = xla::ShapeUtil::ChangeElementType(
       root.shape(), initial->shape().element_type());
   xla::HloComputation* computation = initial->parent();
-  HloInstruction* result = initial;
+  // XLA takes `0 + x` for `x`, which is another sum of negative zeros.
+  const bool is_sum =
+      operation == HloOpcode::kAdd && !xla::ShapeUtil::ElementIsIntegral(shape);
+  HloInstruction* result = is_sum ? BarrierOf(initial) : initial;
   if (RankOf(shape) > 0) {
     result = computation->AddInstruction(
-        HloInstruction::CreateBroadcast(shape, initial, {}));
+        HloInstruction::CreateBroadcast(shape, result, {}));
   }
   for (HloInstruction* term : terms) {
     result = computation->AddInstruction(

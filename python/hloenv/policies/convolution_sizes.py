@@ -42,6 +42,12 @@ _WIDE_ROW, _SOME_OF_ROWS, _MANY_OF_ROWS = 20, 2**17, 2**23
 _MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
 # Those up to which a dot for each element of the window was faster.
 _NARROW_GROUP, _MOST_PATCHES = 4, 2**24
+# Input features up to which, and output features with one of them, and with several,
+# multiplications were faster; and results of one output feature from which on.
+_FEW_INPUTS, _MOST_OF_ONE, _MOST_OF_FEW, _MANY_RESULTS = 8, 16, 7, 256
+# Features of both arrays from which, and up to which, gradients with respect to kernels
+# of three dimensions were faster.
+_SOME_FEATURES, _FEWEST_FEATURES = 16, 4
 # Products from which a call of oneDNN was faster than XLA's own; and elements of the
 # window above which it was slower, as of gradients with respect to kernels, but for
 # those of three dimensions.
@@ -102,12 +108,21 @@ class ConvolutionSizes:
             return ("blocks",)
         if self.taps == 1:
             return ("blocks",) if self.is_transposed else ()
+        if len(self.image) == 3 and self.positions < self.taps:
+            return self._kernel_gradient_forms()
         if self.is_larger_than_image:
             few = ("taps", "patches")
             return few if self.is_transposed else few[::-1]
         if self.has_base_dilation:
             return ()
         rows = self.batch * self.positions
+        if len(self.image) == 3 and 1 < self.inputs and self.outputs <= _MOST_OF_FEW:
+            return ("terms", "taps")
+        if self.inputs <= _FEW_INPUTS and rows >= _MANY_RESULTS:
+            if self.inputs == 1 and self.outputs <= _MOST_OF_ONE:
+                return ("taps",)
+            if self.inputs > 1 and self.outputs <= _MOST_OF_FEW:
+                return ("terms",)
         is_wide = min(self.inputs, self.outputs) >= _MANY_FEATURES
         if self.is_transposed and rows <= _FEW_ROWS and is_wide:
             return ("taps",) if self.taps <= _MAX_WINDOW else ()
@@ -116,6 +131,13 @@ class ConvolutionSizes:
         if self.batch >= _MANY_ROWS and terms <= _FEW_TERMS and is_small:
             return ("patches",)
         return ()
+
+    def _kernel_gradient_forms(self) -> tuple[str, ...]:
+        """For gradients with respect to kernels of three dimensions."""
+        fewest = min(self.batch, self.outputs)
+        if fewest >= _SOME_FEATURES:
+            return ("outputs",)
+        return ("patches", "outputs") if fewest <= _FEWEST_FEATURES else ()
 
     def _grouped_forms(self) -> tuple[str, ...]:
         if self.has_batch_groups:
