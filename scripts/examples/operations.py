@@ -367,6 +367,47 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
         functional.gelu,
         normal(1_000_000),
     ),
+    "filter of 4 images 256x256, 5x5": partial(
+        convolution, 256, (1, 1), 5, padding=2, images=4
+    ),
+    "filter of 4 images 256x256, 11x11": partial(
+        convolution, 256, (1, 1), 11, padding=5, images=4
+    ),
+    "convolution of colours, 4 images 128x128, 3x3": partial(
+        convolution, 128, (3, 3), 3, padding=1, images=4
+    ),
+    "filter of a signal of 65,536, 101": lambda: plain(
+        lambda x, kernel: jnp.convolve(x, kernel, mode="same"),
+        lambda x, kernel: functional.conv1d(
+            x[None, None], kernel.flip(0)[None, None], padding=50
+        )[0, 0],
+        normal(65_536),
+        normal(101, seed=1) / 10,
+    ),
+    "convolution 16x16x16 of 16 to 1, 3x3x3": lambda: plain(
+        lambda x, kernel: jax.lax.conv_general_dilated(x, kernel, (1, 1, 1), "SAME"),
+        lambda x, kernel: functional.conv3d(x, kernel, padding=1),
+        normal(2, 16, 16, 16, 16),
+        normal(1, 16, 3, 3, 3, seed=1) / 20,
+    ),
+    "transposed 1024x1024 by a vector": lambda: plain(
+        lambda a, x: a.T @ x,
+        lambda a, x: a.T @ x,
+        normal(1024, 1024),
+        normal(1024, seed=1) / 32,
+    ),
+    "transposed 128x512 by 128x10": lambda: plain(
+        lambda x, y: x.T @ y,
+        lambda x, y: x.T @ y,
+        normal(128, 512),
+        normal(128, 10, seed=1) / 11,
+    ),
+    "values of attention, 4x8 heads of 256x32": lambda: plain(
+        lambda p, v: jnp.einsum("bhqk,bkhd->bqhd", p, v),
+        lambda p, v: torch.einsum("bhqk,bkhd->bqhd", p, v),
+        abs(normal(4, 8, 256, 256)) / 200,
+        normal(4, 256, 8, 32, seed=1),
+    ),
     "10 largest of 1024 rows of 1000": lambda: plain(
         lambda x: jax.lax.top_k(x, 10)[0], lambda x: x.topk(10)[0], normal(1024, 1000)
     ),
