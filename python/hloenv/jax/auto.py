@@ -46,9 +46,14 @@ _MAX_ALONE = 4
 # Those that have gained most (docs/results/programs.md). Others come after them, what
 # applies most often first.
 _FIRST = {
-    f"convolution-forms/{rule}": place
+    rule: place
     for place, rule in enumerate(
-        ("taps", "taps_apart", "outputs", "rows", "patches", "phases")
+        (
+            *("convolution-forms/taps", "convolution-forms/taps_apart"),
+            *("convolution-forms/terms", "dot-forms/as_stored"),
+            *("convolution-forms/outputs", "convolution-forms/rows"),
+            *("convolution-forms/patches", "convolution-forms/phases"),
+        )
     )
 }
 _ONLY = "forms of "
@@ -222,15 +227,15 @@ class Auto:
         rules = sorted(every.accepted, key=lambda rule: _order(rule, every))
         if len(rules) == 1:
             return
-        convolutions = [each for each in rules if each in _FIRST]
-        if 1 < len(convolutions) < len(rules):
-            yield from self._forms_of_rules(stages, convolutions)
-            if stages.gained.get(_ONLY + " ".join(convolutions)):
+        first = [each for each in rules if each in _FIRST]
+        if 1 < len(first) < len(rules):
+            yield from self._forms_of_rules(stages, first)
+            if stages.gained.get(_ONLY + " ".join(first)):
                 return
         for rule in rules[:_MAX_ALONE]:
             yield from self._forms_of_rules(stages, [rule])
         faster = [each for each in rules if stages.gained.get(_ONLY + each)]
-        if 1 < len(faster) < len(rules) and faster != convolutions:
+        if 1 < len(faster) < len(rules) and faster != first:
             yield from self._forms_of_rules(stages, faster)
 
     def _forms_of_rules(

@@ -116,7 +116,7 @@ class ConvolutionSizes:
         if self.has_base_dilation:
             return ()
         rows = self.batch * self.positions
-        if len(self.image) == 3 and 1 < self.inputs and self.outputs <= _MOST_OF_FEW:
+        if len(self.image) == 3 and self.inputs > 1 and self.outputs <= _MOST_OF_FEW:
             return ("terms", "taps")
         if self.inputs <= _FEW_INPUTS and rows >= _MANY_RESULTS:
             if self.inputs == 1 and self.outputs <= _MOST_OF_ONE:
