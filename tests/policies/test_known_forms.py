@@ -437,6 +437,28 @@ ENTRY main {{
 
 
 @pytest.mark.parametrize(
+    ("kind", "size", "expected"),
+    [
+        ("c64", 64, "parts"),
+        ("c128", 128, "parts"),
+        ("c64", 32, None),
+        ("f32", 64, None),
+    ],
+)
+def test_products_of_complex_numbers(kind, size, expected):
+    text = f"""HloModule complex_product
+
+ENTRY main {{
+  x = {kind}[{size},{size}] parameter(0)
+  y = {kind}[{size},{size}] parameter(1)
+  ROOT d = {kind}[{size},{size}] dot(x, y),
+    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
     ("sizes", "expected"), [("96,64", "as_stored"), ("32,32", None)]
 )
 def test_a_vector_and_a_transposed_matrix(sizes, expected):

@@ -107,6 +107,19 @@ def test_each_form():
     assert "dot" not in unrolled
 
 
+@pytest.mark.compile
+def test_parts_of_complex_numbers():
+    text = BATCHED.replace("f32", "c64")
+    alternatives = captured(text)
+    choice = rules(alternatives).index("parts") + 1
+    counts = alternatives.apply([choice]).opcode_counts()
+    assert (counts["dot"], counts["real"], counts["imag"], counts["complex"]) == (
+        *(4, 4, 4),
+        1,
+    )
+    check_compiled(text, NAME)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

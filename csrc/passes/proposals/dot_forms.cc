@@ -6,12 +6,15 @@
 #include "passes/proposals/dot_rules.h"
 #include "passes/proposals/general_passes.h"
 #include "support/status.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/primitive_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
 namespace {
 
 using xla::HloInstruction;
+using xla::HloOpcode;
 
 // Limits of the multiplications of one product of matrices and of all, of the
 // products that are added up without a loop, and of the elements of each.
@@ -124,12 +127,76 @@ const Rule& UnrolledRule() {
   return rule;
 }
 
+// One of the parts of complex numbers.
+Labelled PartOf(HloOpcode opcode, const Labelled& array) {
+  const xla::Shape shape = xla::ShapeUtil::ChangeElementType(
+      array.value->shape(), xla::primitive_util::ComplexComponentType(
+                                array.value->shape().element_type()));
+  return {array.value->AddInstruction(
+              HloInstruction::CreateUnary(shape, opcode, array.value)),
+          array.labels};
+}
+
+HloInstruction* BuildParts(const LabelledDot& dot, const HloInstruction& root,
+                           absl::Span<HloInstruction* const> x) {
+  const auto part = [&](int operand, HloOpcode opcode) {
+    return PartOf(opcode, {x[operand], operand == 0 ? dot.left : dot.right});
+  };
+  const auto product = [&](HloOpcode left, HloOpcode right) {
+    const Labelled operand = part(0, left);
+    const Accumulation accumulation = {operand.value->shape().element_type(),
+                                       root.precision_config()};
+    return Ordered(DotOf(operand, part(1, right), dot.result, accumulation),
+                   dot.result);
+  };
+  const auto combined = [](HloOpcode opcode, const Labelled& left,
+                           const Labelled& right) {
+    return left.value->AddInstruction(HloInstruction::CreateBinary(
+        left.value->shape(), opcode, left.value, right.value));
+  };
+  HloInstruction* real = combined(HloOpcode::kSubtract,
+                                  product(HloOpcode::kReal, HloOpcode::kReal),
+                                  product(HloOpcode::kImag, HloOpcode::kImag));
+  HloInstruction* imaginary =
+      combined(HloOpcode::kAdd, product(HloOpcode::kReal, HloOpcode::kImag),
+               product(HloOpcode::kImag, HloOpcode::kReal));
+  return real->AddInstruction(HloInstruction::CreateBinary(
+      root.shape(), HloOpcode::kComplex, real, imaginary));
+}
+
+const Rule& PartsRule();
+void ProposeParts(const HloInstruction& root, RuleContext& context,
+                  std::vector<Proposal>& proposals) {
+  if (!IsPlainDot(root)) return;
+  const xla::PrimitiveType type = root.shape().element_type();
+  for (const HloInstruction* operand : root.operands()) {
+    if (operand->shape().element_type() != type) return;
+    if (context.ExtremesOf(*operand).large()) return;
+  }
+  if (!xla::primitive_util::IsComplexType(type)) return;
+  Propose(
+      PartsRule(), root, {root.operand(0), root.operand(1)},
+      [dot = LabelledDotOf(root), &root](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        return BuildParts(dot, root, x);
+      },
+      proposals);
+}
+const Rule& PartsRule() {
+  static constexpr Rule rule = {
+      "parts",
+      "Rewrites a dot of complex numbers as four dots of their real and "
+      "imaginary parts. Floats round differently.",
+      &ProposeParts};
+  return rule;
+}
+
 absl::Span<const Rule> DotFormRules() {
   static const auto* rules = new std::vector<Rule>{
       MultiplyReduceRule(),  UnrolledRule(), MatrixFirstRule(),
       SeparateRule(),        SwappedRule(),  SecondFirstRule(),
-      FirstTransposedRule(), AsStoredRule(), BatchLoopRule(),
-      SparseRule()};
+      FirstTransposedRule(), AsStoredRule(), PartsRule(),
+      BatchLoopRule(),       SparseRule()};
   return *rules;
 }
 
@@ -216,7 +283,8 @@ PassInfo DotFormsPass() {
       "Proposes multiplications and additions for dots of tiny matrices, and "
       "for dots of few rows and a transposed matrix the matrix first, or no "
       "fusion with their users, swapped or transposed operands where the first "
-      "is read across its rows, matrices as they are stored, loops over batch "
+      "is read across its rows, matrices as they are stored, parts of complex "
+      "numbers, loops over batch "
       "dimensions inside of matrices, and gathers "
       "for matrices that are mostly zero. Run it before layout assignment. "
       "Integer "

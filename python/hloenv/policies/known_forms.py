@@ -56,6 +56,9 @@ _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
 _LARGE_MATRICES = 2**16
 # Multiplications from which a dot with a sparse matrix was faster as gathers.
 _MANY_PRODUCTS = 2**18
+# Rows, columns and terms from which a dot of complex numbers with as many was faster as
+# four dots of real ones.
+_SOME_ROWS = 16
 # Elements of a transposed matrix from which a vector was multiplied faster with the
 # matrix as it is stored.
 _STORED_MATRIX = 2**12
@@ -222,6 +225,8 @@ def _forms(
         sizes = [attributes[f"dot_{name}_size"] for name in _DOT_SIZES]
         if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
             return ("sparse",)
+        if "parts" in offered:
+            return _complex_forms(sizes)
         return _dot_forms(attributes) + _crossed_forms(graph, node, attributes, offered)
     if FIRST_TRANSPOSED in offered:
         return _transposed_forms(graph, node, offered)
@@ -245,6 +250,12 @@ def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
     if is_batched and smaller == 1 and elements >= _LARGE_MATRICES:
         return (*tiny, "swapped", "batch_loop")
     return tiny
+
+
+def _complex_forms(sizes: list[int]) -> tuple[str, ...]:
+    """For a dot of complex numbers, of sizes as in `_DOT_SIZES`."""
+    is_large = math.prod(sizes) >= _MANY_PRODUCTS and min(sizes[1:]) >= _SOME_ROWS
+    return ("parts",) if is_large else ()
 
 
 def _crossed_forms(
