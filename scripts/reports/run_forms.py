@@ -258,7 +258,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
                 )
             )
     gains = [
-        max(row["forms"][rule].get("speedup", 1.0) for rule in row["taken"])
+        min(row["forms"][rule].get("speedup", 0.0) for rule in row["taken"])
         for row in rows
         if row["taken"]
     ]

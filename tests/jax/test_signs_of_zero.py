@@ -42,6 +42,16 @@ CASES: dict[str, tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
         _convolve,
         ((2, 3, 32, 32), (1, 3, 3, 3)),
     ),
+    "blocks": (
+        "convolution-forms/blocks",
+        _convolve,
+        ((2, 1, 16, 16), (8, 1, 1, 1)),
+    ),
+    "outputs": (
+        "convolution-forms/outputs",
+        lambda x, k: _convolve(x, k, 8),
+        ((4, 8, 1, 1), (8, 1, 3, 3)),
+    ),
     "unrolled": (
         "dot-forms/unrolled",
         lambda a, b: a @ b,
@@ -74,8 +84,7 @@ def test_signs_of_zero(case, budget):
     np.testing.assert_allclose(
         decided(*first), jax.jit(function)(*first), rtol=1e-3, atol=1e-4
     )
-    if not budget:
-        assert rule in str(decided.explain())
+    assert budget or rule in str(decided.explain())
     zeros = np.zeros(shapes[0], np.float32), -np.ones(shapes[1], np.float32)
     wanted = np.asarray(jax.jit(function)(*zeros))
     assert not np.signbit(wanted).any()

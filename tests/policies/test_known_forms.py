@@ -104,7 +104,7 @@ def test_forms_of_what_jax_makes(name):
         (  # filters of one channel, of colours, and to as many features as oneDNN takes
             ("4,64,64,1", "5,5,1,1", "4,64,64,1"),
             "window={size=5x5 pad=2_2x2_2}, dim_labels=b01f_01io->b01f",
-            "taps",
+            "taps_apart",
         ),
         (
             ("4,64,64,3", "5,5,3,1", "4,64,64,1"),
@@ -124,7 +124,7 @@ def test_forms_of_what_jax_makes(name):
         (
             ("1,1,4096", "1,1,101", "1,1,4096"),
             "window={size=101 pad=50_50 rhs_reversal=1}, dim_labels=bf0_oi0->bf0",
-            "taps",
+            "taps_apart",
         ),
         (  # of three dimensions
             ("2,16,16,16,16", "3,3,3,16,2", "2,16,16,16,2"),

@@ -193,7 +193,51 @@ def test_a_dot_that_others_read_is_not_reversed():
         "dimensions={1,0}\n",
         "dimensions={1,0}\n  ROOT r = (f32[10,512], f32[512,10]) tuple(d, t)\n",
     )
-    assert rules(capture(text, NAME)) == ["second_first", "first_transposed"]
+    alternatives = capture(text, NAME)
+    assert rules(alternatives) == ["second_first", "first_transposed"]
+    assert "f32[512,10]{1,0} opt-barrier" in alternatives.apply([1]).to_text()
+    assert "f32[10,128]{1,0} opt-barrier" in alternatives.apply([2]).to_text()
+
+
+@pytest.mark.parametrize(
+    "dead", ["", "  t = f32[512,10] transpose(d), dimensions={1,0}\n"]
+)
+def test_a_result_of_the_module_is_not_reversed(dead):
+    text = GRADIENT.replace("d = f32[10,512]{1,0} dot", "ROOT d = f32[10,512] dot")
+    start = text.index("  ROOT t")
+    alternatives = capture(f"{text[:start]}{dead}}}\n", NAME)
+    assert rules(alternatives) == ["second_first", "first_transposed"]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [("4096,1", "4096,64"), ("1,512,1", "1,512,64")]
+)
+def test_a_single_column_is_not_read_across_its_rows(left, right):
+    batch = "lhs_batch_dims={0}, rhs_batch_dims={0}, " if left.count(",") == 2 else ""
+    at = left.count(",") - 1
+    result = ("1," if batch else "") + "1,64"
+    text = f"""HloModule column
+
+ENTRY main {{
+  x = f32[{left}] parameter(0)
+  y = f32[{right}] parameter(1)
+  ROOT d = f32[{result}] dot(x, y), {batch}
+    lhs_contracting_dims={{{at}}}, rhs_contracting_dims={{{at}}}
+}}
+"""
+    assert crossed_rules(text) == set()
+
+
+def test_a_dot_with_two_readers_is_not_read_through():
+    """Its transposition may be multiplied in another order."""
+    text = GRADIENT.replace(
+        "ROOT t = f32[512,10]{0,1} transpose(d), dimensions={1,0}",
+        """t = f32[512,10]{0,1} transpose(d), dimensions={1,0}
+  v = f32[10]{0} parameter(2)
+  p = f32[512]{0} dot(t, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[512,10], f32[512]) tuple(t, p)""",
+    )
+    assert "as_stored" not in rules(capture(text, NAME))
 
 
 @pytest.mark.compile
@@ -223,16 +267,9 @@ def test_a_vector_and_a_transposed_matrix():
     assert "transpose" not in chosen.opcode_counts()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("f32[64,96]{0,1} transpose(k), dimensions={1,0}", "f32[64,96] reshape(k)"),
-        ("f32", "f8e5m2"),
-    ],
-)
-def test_no_vector_as_stored(old, new):
-    text = VECTOR.replace(old, new)
-    assert ("as_stored" in crossed_rules(text)) == ("reshape" not in new)
+def test_a_matrix_that_is_not_transposed():
+    text = VECTOR.replace("{0,1} transpose(k), dimensions={1,0}", " reshape(k)")
+    assert "as_stored" not in crossed_rules(text)
 
 
 @pytest.mark.parametrize("sizes", [(0, 64), (96, 0), (0, 0), (1, 64), (96, 1), (1, 1)])

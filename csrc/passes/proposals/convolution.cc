@@ -263,6 +263,16 @@ absl::StatusOr<Labelled> Convolution::Product(const Labelled& input,
              : DotOf(input, kernel, result, accumulation_);
 }
 
+absl::StatusOr<Labelled> Convolution::Sum(const Labelled& input,
+                                          const Labelled& kernel) const {
+  HLOENV_ASSIGN_OR_RETURN(const Labelled product, Product(input, kernel));
+  int64_t terms = 1;
+  for (char label : input.labels) {
+    if (label != 'g' && kernel.Has(label)) terms *= input.SizeOf(label);
+  }
+  return terms == 1 ? SumFromZero({product}) : product;
+}
+
 HloInstruction* Convolution::Finish(const Labelled& output) const {
   const xla::Shape& shape = instruction_->shape();
   const Labelled ordered =

@@ -96,6 +96,9 @@ class Convolution {
   // there is no such label, or no other.
   absl::StatusOr<Labelled> Product(const Labelled& input,
                                    const Labelled& kernel) const;
+  // The same as a whole result: plus zero, where it is the sum of one term.
+  absl::StatusOr<Labelled> Sum(const Labelled& input,
+                               const Labelled& kernel) const;
   // The result of the convolution from an array with the labels of the output.
   xla::HloInstruction* Finish(const Labelled& output) const;
 

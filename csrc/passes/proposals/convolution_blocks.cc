@@ -162,7 +162,7 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
     if (each.taps == 1 && kinds[d] != BlockKind::kTaps) units += TapLabel(d);
   }
   kernel = WithoutUnits(Reversed(kernel, reversed), units);
-  HLOENV_ASSIGN_OR_RETURN(Labelled result, convolution.Product(input, kernel));
+  HLOENV_ASSIGN_OR_RETURN(Labelled result, convolution.Sum(input, kernel));
   return convolution.Finish(JoinBlocks(convolution, kinds, result));
 }
 

@@ -82,7 +82,7 @@ absl::StatusOr<HloInstruction*> BuildTaps(const Convolution& convolution,
                             convolution.KernelAt(kernel, tap)));
     products.push_back(std::move(product));
   }
-  return convolution.Finish(SumFromZero(products));
+  return convolution.Finish(SumOfProducts(products));
 }
 
 // How the sum over taps is built; nothing if the rules do not apply. With dots
@@ -292,7 +292,7 @@ absl::StatusOr<HloInstruction*> BuildOutputs(const Convolution& convolution,
   for (const Index& position : IndicesBelow(convolution.positions())) {
     const WindowParts parts = PartsAt(spatial, input, kernel, position);
     HLOENV_ASSIGN_OR_RETURN(Labelled result,
-                            convolution.Product(parts.input, parts.kernel));
+                            convolution.Sum(parts.input, parts.kernel));
     results.push_back(WithUnit(result, 0, 'p'));
   }
   return convolution.Finish(

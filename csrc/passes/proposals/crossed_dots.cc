@@ -23,9 +23,11 @@
 //   d = f32[1024] dot(transpose(x), v), contracting 1 with 0
 //
 // becomes dot(v, x), contracting 0 with 0.
-#include "absl/algorithm/container.h"
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "passes/proposals/dot_rules.h"
-#include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/shape_util.h"
 
@@ -48,7 +50,7 @@ struct CrossedDot {
 };
 
 bool IsTransposed(const HloInstruction& product) {
-  return product.user_count() == 1 &&
+  return product.user_count() == 1 && !product.IsRoot() &&
          product.users()[0]->opcode() == xla::HloOpcode::kTranspose &&
          IsReplaceable(*product.users()[0]);
 }
@@ -62,6 +64,16 @@ std::string FreeLabels(const CrossedDot& crossed, const std::string& operand) {
     }
   }
   return labels;
+}
+
+// The label of the last dimension of several elements; '\0' without any.
+char LastLabel(const StoredOperand& operand) {
+  for (size_t d = operand.labels.size(); d-- > 0;) {
+    if (operand.value->shape().dimensions(static_cast<int>(d)) > 1) {
+      return operand.labels[d];
+    }
+  }
+  return '\0';
 }
 
 std::optional<CrossedDot> CrossedDotOf(const HloInstruction& root) {
@@ -80,6 +92,7 @@ std::optional<CrossedDot> CrossedDotOf(const HloInstruction& root) {
     for (size_t i = 0; i < crossed.result.size(); ++i) {
       crossed.result[i] = dot.result[root.dimensions(static_cast<int>(i))];
     }
+    if (crossed.result == dot.result) return std::nullopt;
   }
   crossed.batch = dot.result.substr(
       0, product.dot_dimension_numbers().lhs_batch_dimensions_size());
@@ -89,22 +102,21 @@ std::optional<CrossedDot> CrossedDotOf(const HloInstruction& root) {
       StoredOperandOf(*product.operand(0), dot.left);
   const std::optional<StoredOperand> right =
       StoredOperandOf(*product.operand(1), dot.right);
-  if (!left.has_value() || !right.has_value() || dot.summed.empty() ||
-      left->labels.empty() || right->labels.empty()) {
+  if (!left.has_value() || !right.has_value() || dot.summed.empty()) {
     return std::nullopt;
   }
   crossed.left = *left;
   crossed.right = *right;
-  if (is_transposition && crossed.batch.empty() && dot.result.size() == 2 &&
-      crossed.result != dot.result) {
+  if (is_transposition && crossed.batch.empty() && dot.result.size() == 2) {
     crossed.is_reversed = true;
     std::swap(crossed.left, crossed.right);
     std::swap(crossed.left_free, crossed.right_free);
   }
-  const char last = crossed.left.labels.back();
-  if (crossed.left_free.find(last) == std::string::npos) return std::nullopt;
+  if (crossed.left_free.find(LastLabel(crossed.left)) == std::string::npos) {
+    return std::nullopt;
+  }
   crossed.is_right_crossed =
-      dot.summed.find(crossed.right.labels.back()) != std::string::npos;
+      dot.summed.find(LastLabel(crossed.right)) != std::string::npos;
   return crossed;
 }
 
@@ -203,11 +215,14 @@ void ProposeAsStored(const HloInstruction& root, RuleContext& /*context*/,
         xla::ShapeUtil::ElementsIn(vector.shape()) != dot.terms) {
       continue;
     }
+    // A dot that others read as transposed may be multiplied so: see above.
+    const bool is_shared =
+        matrix.user_count() > 1 && IsTransposed(*matrix.operand(0));
     const std::string& own = at == 0 ? dot.left : dot.right;
     const std::string& other = at == 0 ? dot.right : dot.left;
     const std::optional<StoredOperand> stored = StoredOperandOf(matrix, own);
-    if (!stored.has_value() || stored->value == &matrix ||
-        dot.summed.find(stored->labels.back()) != std::string::npos) {
+    if (is_shared || !stored.has_value() || stored->value == &matrix ||
+        dot.summed.find(LastLabel(*stored)) != std::string::npos) {
       continue;
     }
     Propose(
@@ -232,9 +247,10 @@ void ProposeAsStored(const HloInstruction& root, RuleContext& /*context*/,
 const Rule& SwappedRule() {
   static constexpr Rule rule = {
       "swapped",
-      "Swaps the operands of a dot, and transposes the result, where the "
-      "summed dimension is contiguous in the second operand and not in the "
-      "first. Floats may round differently.",
+      "Swaps the operands of a dot, or of one that is transposed, and "
+      "transposes "
+      "the result, where the summed dimension is contiguous in the second "
+      "operand and not in the first. Floats may round differently.",
       &ProposeSwapped};
   return rule;
 }
@@ -242,9 +258,10 @@ const Rule& SwappedRule() {
 const Rule& SecondFirstRule() {
   static constexpr Rule rule = {
       "second_first",
-      "Swaps the operands of a dot, and transposes the result, where the "
-      "summed dimension is contiguous in neither: the backend transposes the "
-      "one that comes first. Floats may round differently.",
+      "Swaps the operands of a dot of matrices, or of one that is transposed, "
+      "and transposes the result, where the summed dimension is contiguous in "
+      "neither: the backend transposes the one that comes first. Floats may "
+      "round differently.",
       &ProposeSecondFirst};
   return rule;
 }
@@ -252,8 +269,9 @@ const Rule& SecondFirstRule() {
 const Rule& FirstTransposedRule() {
   static constexpr Rule rule = {
       "first_transposed",
-      "Transposes the first operand of a dot in memory, where the summed "
-      "dimension is not contiguous in it. Floats may round differently.",
+      "Transposes the first operand of a dot of matrices, or of one that is "
+      "transposed, in memory, where the summed dimension is not contiguous in "
+      "it. Floats may round differently.",
       &ProposeFirstTransposed};
   return rule;
 }

@@ -240,6 +240,12 @@ Labelled SumFromZero(absl::Span<const Labelled> arrays) {
           sum.labels};
 }
 
+Labelled SumOfProducts(absl::Span<const Labelled> products) {
+  return products.front().value->opcode() == HloOpcode::kMultiply
+             ? SumFromZero(products)
+             : SumOf(products);
+}
+
 Labelled Zeros(xla::HloComputation* computation, PrimitiveType type,
                absl::string_view labels, absl::Span<const int64_t> sizes) {
   HloInstruction* zero = ZeroOf(computation, type);

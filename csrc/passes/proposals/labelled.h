@@ -87,6 +87,8 @@ Labelled SumOf(absl::Span<const Labelled> arrays);
 // The same, plus zero: the sum of nothing but negative zeros is a positive one,
 // as in a dot. Behind a barrier, as XLA takes `x + 0` for `x`.
 Labelled SumFromZero(absl::Span<const Labelled> arrays);
+// Of dots, or of multiplications from zero.
+Labelled SumOfProducts(absl::Span<const Labelled> products);
 // `value` behind a barrier, over which XLA moves nothing.
 xla::HloInstruction* BarrierOf(xla::HloInstruction* value);
 Labelled Zeros(xla::HloComputation* computation, xla::PrimitiveType type,

@@ -160,7 +160,9 @@ class ScanBuilder {
         HloInstruction::CreateConstant(root_.operand(1)->literal().Clone()));
     number = Converted({number, ""}, shape.element_type()).value;
     // XLA takes `0 + x` for `x`, which is another sum of negative zeros.
-    if (!xla::ShapeUtil::ElementIsIntegral(shape)) number = BarrierOf(number);
+    const bool is_sum = scan_.operation == HloOpcode::kAdd &&
+                        !xla::ShapeUtil::ElementIsIntegral(shape);
+    if (is_sum) number = BarrierOf(number);
     return Add(beside, HloInstruction::CreateBroadcast(shape, number, {}));
   }
   // The reducer, elementwise.

@@ -353,8 +353,8 @@ const Rule& PackedRule() {
 }
 
 absl::Span<const Rule> SortFormRules() {
-  static const auto* rules =
-      new std::vector<Rule>{PackedRule(), MaximaRule(), ArgmaxesRule()};
+  static const auto* rules = new std::vector<Rule>{PackedRule(), MaximaRule(),
+                                                   ArgmaxesRule(), WiderRule()};
   return *rules;
 }
 

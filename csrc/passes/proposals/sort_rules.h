@@ -8,5 +8,6 @@ namespace hloenv {
 
 const Rule& MaximaRule();    // top_k.cc
 const Rule& ArgmaxesRule();  // top_k.cc
+const Rule& WiderRule();     // top_k.cc
 
 }  // namespace hloenv

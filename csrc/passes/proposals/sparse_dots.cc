@@ -215,10 +215,9 @@ absl::StatusOr<HloInstruction*> BuildSparse(const SparseDot& sparse,
                                      labels, accumulation));
     products.push_back(std::move(product));
   }
-  Labelled sum = SumOf(products);
+  Labelled sum = SumFromZero(products);
   if (sparse.entries.count > kMaxFusedEntries) {
-    sum.value = sum.value->AddInstruction(HloInstruction::CreateUnary(
-        sum.value->shape(), HloOpcode::kOptimizationBarrier, sum.value));
+    sum.value = BarrierOf(sum.value);
   }
   return Ordered(Converted(sum, type), sparse.dot.result).value;
 }

@@ -35,6 +35,20 @@ using xla::HloOpcode;
 constexpr int64_t kMaxFound = 16;
 constexpr int64_t kMaxRank = 16;
 
+// The integers whose order is that of numbers of a type.
+xla::PrimitiveType KeyTypeOf(xla::PrimitiveType type) {
+  switch (type) {
+    case xla::F32:
+    case xla::S32:
+      return xla::S32;
+    case xla::F64:
+    case xla::S64:
+      return xla::S64;
+    default:
+      return xla::PRIMITIVE_TYPE_INVALID;
+  }
+}
+
 struct TopK {
   int64_t count;
   bool is_largest;
@@ -58,7 +72,7 @@ std::optional<TopK> TopKOf(const HloInstruction& instruction) {
   const xla::Shape& shape = instruction.operand(0)->shape();
   const bool is_meant =
       shape.IsArray() && shape.is_static() && RankOf(shape) > 0 &&
-      (shape.element_type() == xla::F32 || shape.element_type() == xla::S32) &&
+      (KeyTypeOf(shape.element_type()) != xla::PRIMITIVE_TYPE_INVALID) &&
       shape.has_layout() &&
       xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout()) &&
       shape.layout().tiles().empty();
@@ -85,7 +99,8 @@ std::optional<TopK> TopKOf(const HloInstruction& instruction) {
   return result;
 }
 
-// Builds the reductions over the last dimension.
+// Builds the reductions over the last dimension, of keys of this type.
+template <typename Key>
 class TopKBuilder {
  public:
   TopKBuilder(TopK top_k, HloInstruction* x)
@@ -140,31 +155,36 @@ class TopKBuilder {
                                                    Left(iota, is_left, size_)};
     const std::vector<HloInstruction*> initial = {Scalar(kLeast),
                                                   Scalar(size_)};
-    const xla::Shape row = RowShape();
-    const xla::Shape both = xla::ShapeUtil::MakeTupleShape({row, row});
+    const std::vector<xla::Shape> rows = {RowShape(kKeyType),
+                                          RowShape(xla::S32)};
+    const xla::Shape both = xla::ShapeUtil::MakeTupleShape(rows);
     HloInstruction* reduced = build_.Add(HloInstruction::CreateReduce(
         both, operands, initial, {last_}, ArgmaxReducer()));
     const auto element = [&](int64_t i) {
-      return build_.Add(HloInstruction::CreateGetTupleElement(row, reduced, i));
+      return build_.Add(
+          HloInstruction::CreateGetTupleElement(rows[i], reduced, i));
     };
     return {element(0), element(1)};
   }
 
  private:
-  static constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
-  static constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  static constexpr Key kLeast = std::numeric_limits<Key>::min();
+  static constexpr Key kMost = std::numeric_limits<Key>::max();
+  static constexpr Key kZero = 0;
+  static constexpr xla::PrimitiveType kKeyType =
+      sizeof(Key) == sizeof(int32_t) ? xla::S32 : xla::S64;
 
-  bool IsFloat() const { return x_->shape().element_type() == xla::F32; }
+  bool IsFloat() const { return x_->shape().element_type() != kKeyType; }
   // Integers in the order of XLA's partial sorts: that of the bits, so that -0
   // is less than 0 and not-a-number is beyond infinity, on its side.
   HloInstruction* TotalKey() {
     HloInstruction* key = x_;
     if (IsFloat()) {
-      HloInstruction* bits = build_.Bits(x_, xla::S32);
+      HloInstruction* bits = build_.Bits(x_, kKeyType);
       HloInstruction* magnitude =
           build_.Binary(HloOpcode::kAnd, bits, build_.Constant(kMost));
-      key = build_.Select(ComparisonDirection::kLt, bits, build_.Constant(0),
-                          build_.Not(magnitude), bits);
+      key = build_.Select(ComparisonDirection::kLt, bits,
+                          build_.Constant(kZero), build_.Not(magnitude), bits);
     }
     return top_k_.is_largest ? key : build_.Not(key);
   }
@@ -175,8 +195,8 @@ class TopKBuilder {
     HloInstruction* negative =
         build.Binary(HloOpcode::kOr, build.Not(key), build.Constant(kLeast));
     return build.Bits(build.Select(ComparisonDirection::kLt, key,
-                                   build.Constant(0), negative, key),
-                      xla::F32);
+                                   build.Constant(kZero), negative, key),
+                      x_->shape().element_type());
   }
 
   HloInstruction* Compared(HloInstruction* a, HloInstruction* b,
@@ -185,24 +205,26 @@ class TopKBuilder {
                                                     a, b, direction));
   }
   // The numbers that are left; the others are `other`.
-  HloInstruction* Left(HloInstruction* x, HloInstruction* is_left,
-                       int32_t other) {
+  template <typename T>
+  HloInstruction* Left(HloInstruction* x, HloInstruction* is_left, T other) {
     if (is_left == nullptr) return x;
     return build_.Add(HloInstruction::CreateTernary(
         x->shape(), HloOpcode::kSelect, is_left, x, build_.Constant(other)));
   }
-  HloInstruction* Scalar(int32_t number) {
-    return build_.Add(HloInstruction::CreateConstant(
-        xla::LiteralUtil::CreateR0<int32_t>(number)));
+  template <typename T>
+  HloInstruction* Scalar(T number) {
+    return build_.Add(
+        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<T>(number)));
   }
-  xla::Shape RowShape() const {
+  xla::Shape RowShape(xla::PrimitiveType type) const {
     const auto& all = x_->shape().dimensions();
     return xla::ShapeUtil::MakeShape(
-        xla::S32, absl::MakeConstSpan(all.data(), all.size() - 1));
+        type, absl::MakeConstSpan(all.data(), all.size() - 1));
   }
-  HloInstruction* Reduced(HloInstruction* x, int32_t initial,
-                          HloOpcode operation) {
-    const xla::Shape scalar = xla::ShapeUtil::MakeShape(xla::S32, {});
+  template <typename T>
+  HloInstruction* Reduced(HloInstruction* x, T initial, HloOpcode operation) {
+    const xla::PrimitiveType type = x->shape().element_type();
+    const xla::Shape scalar = xla::ShapeUtil::MakeShape(type, {});
     HloComputation::Builder builder("reducer");
     HloInstruction* a =
         builder.AddInstruction(HloInstruction::CreateParameter(0, scalar, "a"));
@@ -213,17 +235,18 @@ class TopKBuilder {
     HloComputation* reducer =
         x->GetModule()->AddEmbeddedComputation(builder.Build());
     return build_.Add(HloInstruction::CreateReduce(
-        RowShape(), x, Scalar(initial), {last_}, reducer));
+        RowShape(type), x, Scalar(initial), {last_}, reducer));
   }
   // Of keys and indices: the larger key, of equal ones the smaller index.
   HloComputation* ArgmaxReducer() {
-    const xla::Shape scalar = xla::ShapeUtil::MakeShape(xla::S32, {});
+    const xla::Shape key = xla::ShapeUtil::MakeShape(kKeyType, {});
+    const xla::Shape index = xla::ShapeUtil::MakeShape(xla::S32, {});
     const xla::Shape truth = xla::ShapeUtil::MakeShape(xla::PRED, {});
     HloComputation::Builder builder("first_largest");
     std::vector<HloInstruction*> p;
     for (int64_t i = 0; i < 4; ++i) {
       p.push_back(builder.AddInstruction(
-          HloInstruction::CreateParameter(i, scalar, "p")));
+          HloInstruction::CreateParameter(i, i % 2 == 0 ? key : index, "p")));
     }
     const auto compared = [&](int a, int b, ComparisonDirection direction) {
       return builder.AddInstruction(
@@ -240,7 +263,7 @@ class TopKBuilder {
     std::vector<HloInstruction*> results;
     for (int64_t i = 0; i < 2; ++i) {
       results.push_back(builder.AddInstruction(HloInstruction::CreateTernary(
-          scalar, HloOpcode::kSelect, is_first, p[i], p[i + 2])));
+          p[i]->shape(), HloOpcode::kSelect, is_first, p[i], p[i + 2])));
     }
     builder.AddInstruction(HloInstruction::CreateTuple(results));
     return x_->GetModule()->AddEmbeddedComputation(builder.Build());
@@ -249,8 +272,8 @@ class TopKBuilder {
   HloInstruction* Spread(HloInstruction* row) {
     std::vector<int64_t> dimensions(last_);
     for (int64_t d = 0; d < last_; ++d) dimensions[d] = d;
-    return build_.Add(HloInstruction::CreateBroadcast(build_.ShapeOf(xla::S32),
-                                                      row, dimensions));
+    return build_.Add(HloInstruction::CreateBroadcast(
+        build_.ShapeOf(row->shape().element_type()), row, dimensions));
   }
   // The numbers of all rows as an array with a last dimension.
   Labelled Column(HloInstruction* row) const {
@@ -266,36 +289,57 @@ class TopKBuilder {
   const int32_t size_;
 };
 
+template <typename Key>
+std::vector<HloInstruction*> BuildTopK(TopK top_k, bool is_argmax,
+                                       HloInstruction* x) {
+  TopKBuilder<Key> builder(top_k, x);
+  return builder.Build(
+      [&](HloInstruction* key, HloInstruction* iota, HloInstruction* is_left) {
+        return is_argmax ? builder.ByArgmax(key, iota, is_left)
+                         : builder.ByMaxima(key, iota, is_left);
+      });
+}
+
+// The live elements of the tuple that `last` is the last element of, where
+// others may take their places; empty if not.
+std::vector<const HloInstruction*> ElementsOf(const HloInstruction& last,
+                                              RuleContext& context) {
+  if (last.opcode() != HloOpcode::kGetTupleElement) return {};
+  const HloInstruction& root = *last.operand(0);
+  if (root.operand_count() != 1 || !root.operand(0)->shape().IsArray() ||
+      root.HasControlDependencies() || root.HasSideEffect() ||
+      root.has_sharding() || RankOf(root.operand(0)->shape()) > kMaxRank) {
+    return {};
+  }
+  std::vector<const HloInstruction*> originals = LiveElementsOf(root, context);
+  if (originals.empty() || originals.back() != &last) return {};
+  for (const HloInstruction* each : originals) {
+    if (each->opcode() != HloOpcode::kGetTupleElement || !IsPlain(*each)) {
+      return {};
+    }
+  }
+  return originals;
+}
+
 void ProposeTopK(const Rule& rule, bool is_argmax, const HloInstruction& last,
                  RuleContext& context, std::vector<Proposal>& proposals) {
   if (last.opcode() != HloOpcode::kGetTupleElement) return;
   const HloInstruction& root = *last.operand(0);
   const std::optional<TopK> top_k = TopKOf(root);
-  if (!top_k.has_value() || root.HasControlDependencies() ||
-      root.HasSideEffect() || root.has_sharding() ||
-      RankOf(root.operand(0)->shape()) > kMaxRank) {
-    return;
-  }
+  if (!top_k.has_value()) return;
   const std::vector<const HloInstruction*> originals =
-      LiveElementsOf(root, context);
-  if (originals.empty() || originals.back() != &last) return;
-  for (const HloInstruction* each : originals) {
-    if (each->opcode() != HloOpcode::kGetTupleElement || !IsPlain(*each)) {
-      return;
-    }
-  }
+      ElementsOf(last, context);
+  if (originals.empty()) return;
   ProposeMany(
       rule, originals, {root.operand(0)},
       [top_k = *top_k, originals,
        is_argmax](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<std::vector<HloInstruction*>> {
-        TopKBuilder builder(top_k, x[0]);
+        const bool is_wide =
+            KeyTypeOf(x[0]->shape().element_type()) == xla::S64;
         const std::vector<HloInstruction*> both =
-            builder.Build([&](HloInstruction* key, HloInstruction* iota,
-                              HloInstruction* is_left) {
-              return is_argmax ? builder.ByArgmax(key, iota, is_left)
-                               : builder.ByMaxima(key, iota, is_left);
-            });
+            is_wide ? BuildTopK<int64_t>(top_k, is_argmax, x[0])
+                    : BuildTopK<int32_t>(top_k, is_argmax, x[0]);
         std::vector<HloInstruction*> results;
         results.reserve(originals.size());
         for (const HloInstruction* each : originals) {
@@ -306,7 +350,69 @@ void ProposeTopK(const Rule& rule, bool is_argmax, const HloInstruction& last,
       proposals);
 }
 
+// Whether all numbers of a type are float32 numbers, too.
+bool IsNarrow(xla::PrimitiveType type) {
+  switch (type) {
+    case xla::BF16:
+    case xla::F16:
+    case xla::S8:
+    case xla::U8:
+    case xla::S16:
+    case xla::U16:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void ProposeWider(const HloInstruction& last, RuleContext& context,
+                  std::vector<Proposal>& proposals) {
+  const std::vector<const HloInstruction*> originals =
+      ElementsOf(last, context);
+  if (originals.empty()) return;
+  const HloInstruction& root = *last.operand(0);
+  const xla::Shape& shape = root.operand(0)->shape();
+  if (xla::DynCast<xla::HloTopKInstruction>(&root) == nullptr ||
+      !shape.is_static() || !IsNarrow(shape.element_type()) ||
+      !IsPlain(*root.operand(0))) {
+    return;
+  }
+  ProposeMany(
+      WiderRule(), originals, {root.operand(0)},
+      [originals, &root](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<std::vector<HloInstruction*>> {
+        Elementwise build(x[0]->parent(), x[0]->shape());
+        xla::Shape both = root.shape();
+        both.mutable_tuple_shapes(0)->set_element_type(xla::F32);
+        HloInstruction* found = build.Add(
+            root.CloneWithNewOperands(both, {build.Convert(x[0], xla::F32)}));
+        std::vector<HloInstruction*> results;
+        for (const HloInstruction* each : originals) {
+          const int64_t at = each->tuple_index();
+          HloInstruction* element =
+              build.Add(HloInstruction::CreateGetTupleElement(
+                  both.tuple_shapes(at), found, at));
+          if (at == 0) {
+            element = build.Add(
+                HloInstruction::CreateConvert(each->shape(), element));
+          }
+          results.push_back(element);
+        }
+        return results;
+      },
+      proposals);
+}
+
 }  // namespace
+
+const Rule& WiderRule() {
+  static constexpr Rule rule = {
+      "wider",
+      "Finds the largest or smallest numbers of rows of 8 and 16 bits as those "
+      "of float32, for which the backend has partial sorts. Exact.",
+      &ProposeWider};
+  return rule;
+}
 
 const Rule& MaximaRule() {
   static constexpr Rule rule = {

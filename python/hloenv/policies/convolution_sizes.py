@@ -45,6 +45,8 @@ _NARROW_GROUP, _MOST_PATCHES = 4, 2**24
 # Input features up to which, and output features with one of them, and with several,
 # multiplications were faster; and results of one output feature from which on.
 _FEW_INPUTS, _MOST_OF_ONE, _MOST_OF_FEW, _MANY_RESULTS = 8, 16, 7, 256
+# Elements of a window of three dimensions, from which it is the result of a layer.
+_LARGE_VOLUME = 216
 # Features of both arrays from which, and up to which, gradients with respect to kernels
 # of three dimensions were faster.
 _SOME_FEATURES, _FEWEST_FEATURES = 16, 4
@@ -108,11 +110,11 @@ class ConvolutionSizes:
             return ("blocks",)
         if self.taps == 1:
             return ("blocks",) if self.is_transposed else ()
-        if len(self.image) == 3 and self.positions < self.taps:
-            return self._kernel_gradient_forms()
         if self.is_larger_than_image:
             few = ("taps", "patches")
             return few if self.is_transposed else few[::-1]
+        if len(self.image) == 3 and self.taps >= _LARGE_VOLUME > self.positions:
+            return self._kernel_gradient_forms()
         if self.has_base_dilation:
             return ()
         rows = self.batch * self.positions
@@ -120,7 +122,8 @@ class ConvolutionSizes:
             return ("terms", "taps")
         if self.inputs <= _FEW_INPUTS and rows >= _MANY_RESULTS:
             if self.inputs == 1 and self.outputs <= _MOST_OF_ONE:
-                return ("taps",)
+                # In a kernel of their own: pooling would compute them several times.
+                return ("taps_apart", "taps")
             if self.inputs > 1 and self.outputs <= _MOST_OF_FEW:
                 return ("terms",)
         is_wide = min(self.inputs, self.outputs) >= _MANY_FEATURES

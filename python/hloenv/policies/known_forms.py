@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._typing import Int64Array
-from ..graph.hlo_graph import opcodes
+from ..graph.hlo_graph import dtypes, opcodes
 from ..rewrite.choice_deltas import is_original
 from .base import register_policy
 from .convolution_sizes import ABSENT, CONVOLUTION_ATTRIBUTES, convolution_at
@@ -59,6 +59,7 @@ _MANY_PRODUCTS = 2**18
 # Rows, columns and terms from which a dot of complex numbers with as many was faster as
 # four dots of real ones.
 _SOME_ROWS = 16
+_FLOAT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 # Elements of a transposed matrix from which a vector was multiplied faster with the
 # matrix as it is stored.
 _STORED_MATRIX = 2**12
@@ -106,18 +107,21 @@ _MOST_CALLED = 64
 class KnownForms:
     """Takes known faster forms of convolutions, dots, reductions, sorts and functions.
 
-    Depthwise convolutions become multiplications and additions, and their gradients
-    with respect to the kernel loops over rows of these; grouped convolutions become
+    Convolutions of few channels and depthwise ones become multiplications and
+    additions, and the latter's gradients with respect to the kernel loops over rows of
+    these; grouped convolutions become
     dots, as do gradients of grouped and of transposed convolutions with respect to
     their kernels, those of 1x1 convolutions, and convolutions with kernels larger than
     their input; products of many tiny matrices, and many reductions of few elements
-    each, become elementwise operations; products of few rows and a transposed matrix
-    read the matrix as it is, and of few rows and matrices across each other one at a
-    time;
+    each, become elementwise operations; products of few rows, or of a vector, and a
+    transposed matrix read the matrix as it is, and of few rows and matrices across each
+    other one at a time; those whose first operand is read across its rows are swapped,
+    or that operand is transposed first; those of complex numbers become four;
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
     reductions of groups of few columns become two, first over the rows; the index of
     the largest element becomes one reduction of integers; cumulative sums become loops;
-    sorts become sorts of integers; sine, cosine, tangent, atan2, remainders and some
+    sorts become sorts of integers; the largest numbers of rows of other types than
+    float32 are found without a sort; sine, cosine, tangent, atan2, remainders and some
     powers become arithmetic, of which LLVM makes vectors. Other alternatives stay
     undecided, so that XLA's form is kept.
 
@@ -225,11 +229,15 @@ def _forms(
         sizes = [attributes[f"dot_{name}_size"] for name in _DOT_SIZES]
         if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
             return ("sparse",)
-        if "parts" in offered:
-            return _complex_forms(sizes)
-        return _dot_forms(attributes) + _crossed_forms(graph, node, attributes, offered)
-    if FIRST_TRANSPOSED in offered:
+        return (
+            *_vector_forms(sizes, offered),
+            *(_complex_forms(sizes) if "parts" in offered else _dot_forms(attributes)),
+            *_crossed_forms(graph, node, sizes, offered),
+        )
+    if not {SWAPPED, FIRST_TRANSPOSED}.isdisjoint(offered):
         return _transposed_forms(graph, node, offered)
+    if "wider" in offered or "maxima" in offered:
+        return _extreme_forms(graph, node)
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
     return convolution_at(graph, node, attributes).forms()
@@ -258,25 +266,32 @@ def _complex_forms(sizes: list[int]) -> tuple[str, ...]:
     return ("parts",) if is_large else ()
 
 
+def _vector_forms(sizes: list[int], offered: Container[str]) -> tuple[str, ...]:
+    """For a dot of a vector and a matrix that is transposed."""
+    _, rows, columns, terms = sizes
+    is_large = terms * max(rows, columns) >= _STORED_MATRIX
+    return (AS_STORED,) if AS_STORED in offered and is_large else ()
+
+
 def _crossed_forms(
     graph: HloGraph,
     node: int,
-    attributes: dict[str, int],
+    sizes: list[int],
     offered: Container[str],
     *,
     is_reversed: bool = False,
 ) -> tuple[str, ...]:
     """For a dot whose first operand, or second if reversed, is read across rows."""
-    batch, rows, columns, terms = (
-        attributes[f"dot_{name}_size"] for name in _DOT_SIZES
-    )
-    if AS_STORED in offered:
-        return (AS_STORED,) if terms * max(rows, columns) >= _STORED_MATRIX else ()
-    if FIRST_TRANSPOSED not in offered:
+    operands = _operands(graph, node)
+    kinds = {dtypes()[graph.dtype[each]] for each in (node, *operands.tolist())}
+    if FIRST_TRANSPOSED not in offered or len(kinds) > 1:
         return ()
+    itemsize = _FLOAT_BYTES.get(kinds.pop())
+    if itemsize is None:
+        return ()  # not measured
+    batch, rows, columns, terms = sizes
     if is_reversed:
         rows, columns = columns, rows
-    itemsize = int(graph.output_bytes[node]) // int(graph.element_count[node])
     dot = CrossedDot(batch, rows, terms, columns, itemsize, SWAPPED in offered)
     form = dot.form()
     return () if form is None else (form,)
@@ -287,11 +302,25 @@ def _transposed_forms(
 ) -> tuple[str, ...]:
     """For the transposition of a dot."""
     dot = int(_operands(graph, node)[0])
+    (sites,) = np.nonzero(graph.site_nodes == dot)
+    if len(sites):  # the dot has forms of its own
+        dot = int(graph.site_choice_nodes[graph.site_choice_offsets[sites[0]]])
     names = tuple(f"dot_{name}_size" for name in _DOT_SIZES)
     row = graph.attribute_block(names, absent=ABSENT)[dot].tolist()
     attributes = dict(zip(names, row, strict=True))
     is_reversed = int(graph.rank[dot]) == 2
-    return _crossed_forms(graph, dot, attributes, offered, is_reversed=is_reversed)
+    crossed = _crossed_forms(graph, dot, row, offered, is_reversed=is_reversed)
+    return (*_dot_forms(attributes), *crossed)
+
+
+def _extreme_forms(graph: HloGraph, node: int) -> tuple[str, ...]:
+    """For the largest or smallest numbers of rows."""
+    found = int(_operands(graph, node)[0])
+    values = int(_operands(graph, found)[0])
+    # XLA sorts the rows of other types than float32.
+    is_sorted = dtypes()[graph.dtype[values]] != "f32"
+    is_large = int(graph.element_count[values]) >= _SORTED
+    return ("wider", "maxima") if is_sorted and is_large else ()
 
 
 def _tiny_forms(batch: int, terms: int, smaller: int) -> tuple[str, ...]:
