@@ -397,6 +397,67 @@ ENTRY main {{
 
 
 @pytest.mark.parametrize(
+    ("kind", "shapes", "window", "expected"),
+    [
+        ("f64", ("16,512,64", "3,64,64", "16,512,64"), "3", "patches"),
+        ("f32", ("16,512,64", "3,64,64", "16,512,64"), "3", None),
+        ("f64", ("4,56,56,16", "3,3,16,16", "4,56,56,16"), "3x3", "taps"),
+        ("f64", ("4,56,56,64", "3,3,64,64", "4,56,56,64"), "3x3", None),
+        ("f64", ("4,56,56,3", "3,3,3,16", "4,56,56,16"), "3x3", "terms"),
+        ("f64", ("4,28,28,64", "1,1,64,64", "4,28,28,64"), "1x1", "blocks"),
+        (
+            "f64",
+            ("2,16,16,16,16", "3,3,3,16,16", "2,16,16,16,16"),
+            "3x3x3",
+            "taps",
+        ),
+    ],
+)
+def test_convolutions_of_64_bit_floats(kind, shapes, window, expected):
+    sizes = window.split("x")
+    spatial = "012"[: len(sizes)]
+    pad = "x".join(f"{int(n) // 2}_{int(n) // 2}" for n in sizes)
+    text = one_convolution(
+        *shapes,
+        f"window={{size={window} pad={pad}}}, "
+        f"dim_labels=b{spatial}f_{spatial}io->b{spatial}f",
+    ).replace("f32", kind)
+    assert form_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "expected"),
+    [
+        ("f32", 8, None),  # for which XLA has partial sorts
+        ("bf16", 8, "wider"),
+        ("u8", 50, "wider"),
+        ("f64", 8, "maxima"),
+        ("s32", 16, "maxima"),
+    ],
+)
+def test_largest_numbers_of_rows(kind, count, expected):
+    text = f"""HloModule largest
+
+ENTRY main {{
+  x = {kind}[16,1000] parameter(0)
+  t = ({kind}[16,{count}], s32[16,{count}]) topk(x), k={count}, largest=true
+  v = {kind}[16,{count}] get-tuple-element(t), index=0
+  i = s32[16,{count}] get-tuple-element(t), index=1
+  ROOT r = ({kind}[16,{count}], s32[16,{count}]) tuple(v, i)
+}}
+"""
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives("sort-forms")
+    decisions = get_policy("known-forms")(alternatives)
+    chosen = [
+        each.choices[decisions[each.index]].rule
+        for each in alternatives
+        if decisions[each.index] > 0
+    ]
+    assert chosen == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
     ("kind", "left", "right", "expected"),
     [
         ("f32", "128,512", "128,10", "second_first"),  # gradients with respect to

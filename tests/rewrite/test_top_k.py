@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -44,6 +45,40 @@ def hard_numbers(shape, seed):
     return np.where(is_hard, rng.choice(few, shape), x)
 
 
+def whole_numbers(shape, seed, type):
+    """Of all magnitudes, with the largest one and the smallest one twice."""
+    info = np.iinfo(type)
+    x = np.random.default_rng(seed).integers(info.min, info.max, shape, type, True)
+    x.reshape(-1)[:3] = info.min, info.min, info.max
+    return x
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("type", ["bf16", "f16", "s8", "u8", "s16", "u16"])
+@pytest.mark.parametrize(
+    ("shape", "k"), [((7, 300), 5), ((7, 300), 300), ((12,), 1), ((3, 2, 90), 40)]
+)
+def test_narrow_numbers_as_float32(type, shape, k, largest):
+    if type in ("bf16", "f16"):
+        dtype = ml_dtypes.bfloat16 if type == "bf16" else np.float16
+        x = hard_numbers(shape, k)
+        x = np.where(np.isnan(x), np.copysign(np.float32(np.nan), x), x).astype(dtype)
+    else:
+        x = whole_numbers(shape, k, type.replace("u", "uint").replace("s", "int"))
+    module = hloenv.HloModule.from_text(text_of(shape, k, type, largest=largest))
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    assert rules(alternatives) == ["wider"]
+    decided = alternatives.apply([1])
+    wanted, found = (
+        hloenv.compile(each, isolate=False)(x) for each in (module, decided)
+    )
+    np.testing.assert_array_equal(wanted[1], found[1])
+    numbers = [np.asarray(each[0]).astype(np.float64) for each in (wanted, found)]
+    np.testing.assert_array_equal(*numbers)
+    np.testing.assert_array_equal(*map(np.signbit, numbers))
+
+
 @pytest.mark.compile
 @pytest.mark.parametrize("rule", ["maxima", "argmaxes"])
 @pytest.mark.parametrize(
@@ -57,14 +92,14 @@ def hard_numbers(shape, seed):
         ((7, 40), 16, OP, False),
     ],
 )
-@pytest.mark.parametrize("type", ["f32", "s32"])
+@pytest.mark.parametrize("type", ["f32", "s32", "f64", "s64"])
 def test_results_are_equal_bit_for_bit(type, shape, k, op, largest, rule):
-    if type == "f32":
-        x = hard_numbers(shape, k)
+    if type in ("f32", "f64"):
+        with np.errstate(invalid="ignore"):  # of signalling numbers
+            x = hard_numbers(shape, k).astype(type.replace("f", "float"))
     else:
-        x = np.random.default_rng(k).integers(-(2**31), 2**31, shape).astype(np.int32)
-        x.reshape(-1)[:3] = -(2**31), -(2**31), 2**31 - 1
-        op = OP
+        x = whole_numbers(shape, k, type.replace("s", "int"))
+    op = op if type == "f32" else OP
     text = text_of(shape, k, type, op, largest=largest)
     module = hloenv.HloModule.from_text(text)
     alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
@@ -89,8 +124,8 @@ def test_results_are_equal_bit_for_bit(type, shape, k, op, largest, rule):
     "text",
     [
         text_of((4, 40), 17),
-        text_of((4, 40), 2, "bf16"),
-        text_of((4, 40), 2, "f64"),
+        text_of((4, 40), 2, "u32"),
+        text_of((4, 40), 2, "f8e5m2"),
         text_of((0, 40), 2),
         text_of((4, 40), 2, layout="0,1"),
         text_of((4, 40), 2, op='custom-call(x), custom_call_target="TopKOther"'),

@@ -12,6 +12,8 @@
 //   m1 = max(is_after ? key(x) : smallest), i1 = ...
 //
 // Each row has at least k numbers, so that one of those that are left is found.
+// Where XLA's CPU backend has no partial sort, it sorts the rows: numbers of 8
+// and 16 bits are as large as float32 numbers, for which it has one.
 #include <limits>
 
 #include "passes/proposals/labelled.h"
@@ -409,7 +411,8 @@ const Rule& WiderRule() {
   static constexpr Rule rule = {
       "wider",
       "Finds the largest or smallest numbers of rows of 8 and 16 bits as those "
-      "of float32, for which the backend has partial sorts. Exact.",
+      "of float32, for which the backend has partial sorts. Exact; signalling "
+      "not-a-numbers of float16 may come before quiet ones.",
       &ProposeWider};
   return rule;
 }

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..graph.hlo_graph import dtypes
+
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
 
@@ -45,6 +47,8 @@ _NARROW_GROUP, _MOST_PATCHES = 4, 2**24
 # Input features up to which, and output features with one of them, and with several,
 # multiplications were faster; and results of one output feature from which on.
 _FEW_INPUTS, _MOST_OF_ONE, _MOST_OF_FEW, _MANY_RESULTS = 8, 16, 7, 256
+# Output features from which jaxlib has fast code for 64-bit floats in two dimensions.
+_MANY_OUTPUTS = 32
 # Elements of a window of three dimensions, from which it is the result of a layer.
 _LARGE_VOLUME = 216
 # Features of both arrays from which, and up to which, gradients with respect to kernels
@@ -65,6 +69,7 @@ class ConvolutionSizes:
     Attributes:
         is_transposed: the output features precede the input features in the kernel, as
             in gradients with respect to the input.
+        is_float64: the numbers have 64 bits.
     """
 
     groups: int
@@ -77,6 +82,7 @@ class ConvolutionSizes:
     positions: int
     is_transposed: bool
     has_base_dilation: bool
+    is_float64: bool = False
 
     @property
     def taps(self) -> int:
@@ -109,7 +115,7 @@ class ConvolutionSizes:
         if self.has_base_dilation and self.taps >= _LARGE_PATCH:
             return ("blocks",)
         if self.taps == 1:
-            return ("blocks",) if self.is_transposed else ()
+            return ("blocks",) if self.is_transposed or self.is_float64 else ()
         if self.is_larger_than_image:
             few = ("taps", "patches")
             return few if self.is_transposed else few[::-1]
@@ -117,6 +123,8 @@ class ConvolutionSizes:
             return self._kernel_gradient_forms()
         if self.has_base_dilation:
             return ()
+        if self.is_float64 and self.inputs > 1:
+            return self._float64_forms()
         rows = self.batch * self.positions
         if len(self.image) == 3 and self.inputs > 1 and self.outputs <= _MOST_OF_FEW:
             return ("terms", "taps")
@@ -134,6 +142,16 @@ class ConvolutionSizes:
         if self.batch >= _MANY_ROWS and terms <= _FEW_TERMS and is_small:
             return ("patches",)
         return ()
+
+    def _float64_forms(self) -> tuple[str, ...]:
+        """For windows of 64-bit floats, for most of which jaxlib has a slow loop."""
+        if len(self.image) == 1:
+            return ("patches", "taps")
+        if len(self.image) == 3:
+            return ("terms", "taps") if self.outputs <= _MOST_OF_FEW else ("taps",)
+        if self.outputs >= _MANY_OUTPUTS:
+            return ()
+        return ("terms", "taps")
 
     def _kernel_gradient_forms(self) -> tuple[str, ...]:
         """For gradients with respect to kernels of three dimensions."""
@@ -217,4 +235,5 @@ def convolution_at(
             attributes[f"base_dilations_{d}"] > 1 and size > 1
             for d, size in zip(spatial, image, strict=True)
         ),
+        is_float64=dtypes()[graph.dtype[node]] == "f64",
     )

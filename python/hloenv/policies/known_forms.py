@@ -87,6 +87,8 @@ _FUSED_RULES = frozenset(("chain", "unrolled", "window", "periodic", "angle", "p
 # a computation one after the other where no value has more than 512 bytes, and starts
 # threads where one has, which takes longer than such a computation.
 _WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
+# Rules for the largest or smallest numbers of rows.
+_OF_EXTREMES = frozenset(("wider", "maxima", "argmaxes"))
 # Operations of which XLA writes every result to memory.
 _WRITTEN = frozenset(
     (
@@ -236,7 +238,7 @@ def _forms(
         )
     if not {SWAPPED, FIRST_TRANSPOSED}.isdisjoint(offered):
         return _transposed_forms(graph, node, offered)
-    if "wider" in offered or "maxima" in offered:
+    if not _OF_EXTREMES.isdisjoint(offered):
         return _extreme_forms(graph, node)
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
