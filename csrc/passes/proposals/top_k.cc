@@ -18,7 +18,9 @@
 
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/number_keys.h"
+#include "passes/proposals/own_kernel.h"
 #include "passes/proposals/sort_rules.h"
+#include "support/status.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/layout_util.h"
@@ -114,8 +116,8 @@ class TopKBuilder {
 
   // The values and indices, by the reductions that `find` adds.
   template <typename Find>
-  std::vector<HloInstruction*> Build(const Find& find) {
-    HloInstruction* key = TotalKey();
+  absl::StatusOr<std::vector<HloInstruction*>> Build(const Find& find) {
+    HLOENV_ASSIGN_OR_RETURN(HloInstruction* const key, KeysInMemory());
     HloInstruction* iota = build_.Iota(xla::S32, last_);
     HloInstruction* is_left = nullptr;
     std::vector<Labelled> values;
@@ -133,7 +135,8 @@ class TopKBuilder {
               Compared(key, last_key, ComparisonDirection::kEq),
               Compared(iota, Spread(index), ComparisonDirection::kGt)));
     }
-    return {Concatenated(values, 'k').value, Concatenated(indices, 'k').value};
+    return std::vector<HloInstruction*>{Concatenated(values, 'k').value,
+                                        Concatenated(indices, 'k').value};
   }
 
   // Two reductions: the largest key, and the first index that has it.
@@ -189,6 +192,16 @@ class TopKBuilder {
                           build_.Constant(kZero), build_.Not(magnitude), bits);
     }
     return top_k_.is_largest ? key : build_.Not(key);
+  }
+  // The same, computed once: fused with several reductions, floats could be
+  // rounded differently in each, and the largest one not be found again.
+  absl::StatusOr<HloInstruction*> KeysInMemory() {
+    if (!IsFloat() || x_->opcode() == HloOpcode::kParameter) return TotalKey();
+    return InOwnKernel({x_},
+                       [this](absl::Span<HloInstruction* const> x)
+                           -> absl::StatusOr<HloInstruction*> {
+                         return TopKBuilder(top_k_, x[0]).TotalKey();
+                       });
   }
   HloInstruction* NumberOfKey(HloInstruction* key) {
     Elementwise build(key->parent(), key->shape());
@@ -292,8 +305,9 @@ class TopKBuilder {
 };
 
 template <typename Key>
-std::vector<HloInstruction*> BuildTopK(TopK top_k, bool is_argmax,
-                                       HloInstruction* x) {
+absl::StatusOr<std::vector<HloInstruction*>> BuildTopK(TopK top_k,
+                                                       bool is_argmax,
+                                                       HloInstruction* x) {
   TopKBuilder<Key> builder(top_k, x);
   return builder.Build(
       [&](HloInstruction* key, HloInstruction* iota, HloInstruction* is_left) {
@@ -339,9 +353,10 @@ void ProposeTopK(const Rule& rule, bool is_argmax, const HloInstruction& last,
           -> absl::StatusOr<std::vector<HloInstruction*>> {
         const bool is_wide =
             KeyTypeOf(x[0]->shape().element_type()) == xla::S64;
-        const std::vector<HloInstruction*> both =
+        HLOENV_ASSIGN_OR_RETURN(
+            const std::vector<HloInstruction*> both,
             is_wide ? BuildTopK<int64_t>(top_k, is_argmax, x[0])
-                    : BuildTopK<int32_t>(top_k, is_argmax, x[0]);
+                    : BuildTopK<int32_t>(top_k, is_argmax, x[0]));
         std::vector<HloInstruction*> results;
         results.reserve(originals.size());
         for (const HloInstruction* each : originals) {
