@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,13 @@ from ..graph.hlo_graph import dtypes, opcodes
 from ..rewrite.choice_deltas import is_original
 from .base import register_policy
 from .convolution_sizes import ABSENT, CONVOLUTION_ATTRIBUTES, convolution_at
-from .crossed_dots import AS_STORED, FIRST_TRANSPOSED, SWAPPED, CrossedDot
+from .dot_sizes import (
+    DOT_ATTRIBUTES,
+    OF_TRANSPOSED,
+    dot_forms,
+    operands_of,
+    transposed_dot_forms,
+)
 from .readers import Readers
 
 if TYPE_CHECKING:
@@ -35,34 +41,16 @@ FORM_PASSES = (
 )
 
 _WINDOW = range(6)
-_DOT_SIZES = "batch", "lhs", "rhs", "contracting"
 _ATTRIBUTES = tuple(
     dict.fromkeys(  # each once
         (
             *CONVOLUTION_ATTRIBUTES,
             *(f"{name}_{d}" for name in ("sizes", "base_dilations") for d in _WINDOW),
-            *(f"dot_{name}_size" for name in _DOT_SIZES),
+            *DOT_ATTRIBUTES,
         )
     )
 )
 
-# Products of matrices, from which multiplications were faster.
-_MANY_DOTS = 100
-# Rows of a product with a transposed matrix; elements of the matrix from which another
-# form was faster; and columns for each term, up to which that was the matrix first.
-_FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
-# Elements of the matrices of batched products of one row, from which swapped operands
-# or a loop over a batch dimension were faster.
-_LARGE_MATRICES = 2**16
-# Multiplications from which a dot with a sparse matrix was faster as gathers.
-_MANY_PRODUCTS = 2**18
-# Rows, columns and terms from which a dot of complex numbers with as many was faster as
-# four dots of real ones.
-_SOME_ROWS = 16
-_FLOAT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
-# Elements of a transposed matrix from which a vector was multiplied faster with the
-# matrix as it is stored.
-_STORED_MATRIX = 2**12
 # Elements of each reduction up to which, and reductions from which, a chain was faster;
 # and elements of each window.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
@@ -211,8 +199,8 @@ class _LargeValues:
         """Whether the wide form of a node is its computation's first large value."""
         graph = self._alternatives.graph
         # The index of a reduction takes it from there.
-        above = _operands(graph, node).tolist()
-        above += [each for one in above for each in _operands(graph, one).tolist()]
+        above = operands_of(graph, node).tolist()
+        above += [each for one in above for each in operands_of(graph, one).tolist()]
         arrays = np.array([n for n in (node, *above) if graph.rank[n] > 0], np.int64)
         size = int(graph.element_count[arrays].max(initial=0))
         is_large = size * _WIDE > _SMALL_BYTES
@@ -220,7 +208,7 @@ class _LargeValues:
 
 
 def _forms(
-    graph: HloGraph, node: int, attributes: dict[str, int], offered: Container[str]
+    graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
 ) -> tuple[str, ...]:
     for rule, elements in _CALLED.items():
         if rule in offered:
@@ -228,16 +216,10 @@ def _forms(
     if "packed" in offered:
         return ("packed",) if int(graph.element_count[node]) >= _SORTED else ()
     if attributes["dot_batch_size"] != ABSENT:
-        sizes = [attributes[f"dot_{name}_size"] for name in _DOT_SIZES]
-        if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
-            return ("sparse",)
-        return (
-            *_vector_forms(sizes, offered),
-            *(_complex_forms(sizes) if "parts" in offered else _dot_forms(attributes)),
-            *_crossed_forms(graph, node, sizes, offered),
-        )
-    if not {SWAPPED, FIRST_TRANSPOSED}.isdisjoint(offered):
-        return _transposed_forms(graph, node, offered)
+        sizes = [attributes[name] for name in DOT_ATTRIBUTES]
+        return dot_forms(graph, node, sizes, offered)
+    if not OF_TRANSPOSED.isdisjoint(offered):
+        return transposed_dot_forms(graph, node, offered)
     if not _OF_EXTREMES.isdisjoint(offered):
         return _extreme_forms(graph, node)
     if attributes["output_batch"] == ABSENT:
@@ -245,101 +227,24 @@ def _forms(
     return convolution_at(graph, node, attributes).forms()
 
 
-def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
-    terms = attributes["dot_contracting_size"]
-    rows, columns = attributes["dot_lhs_size"], attributes["dot_rhs_size"]
-    if attributes["dot_batch_size"] == 1 and rows <= _FEW_DOT_ROWS:
-        if terms * columns < _LARGE_MATRIX:
-            return ()
-        is_wide = columns > _MANY_COLUMNS * terms
-        return ("separate",) if is_wide else ("matrix_first",)
-    smaller = min(rows, columns)
-    is_batched = attributes["dot_batch_size"] > 1
-    elements = attributes["dot_batch_size"] * terms * max(rows, columns)
-    tiny = _tiny_forms(attributes["dot_batch_size"], terms, smaller)
-    if is_batched and smaller == 1 and elements >= _LARGE_MATRICES:
-        return (*tiny, "swapped", "batch_loop")
-    return tiny
-
-
-def _complex_forms(sizes: list[int]) -> tuple[str, ...]:
-    """For a dot of complex numbers, of sizes as in `_DOT_SIZES`."""
-    is_large = math.prod(sizes) >= _MANY_PRODUCTS and min(sizes[1:]) >= _SOME_ROWS
-    return ("parts",) if is_large else ()
-
-
-def _vector_forms(sizes: list[int], offered: Container[str]) -> tuple[str, ...]:
-    """For a dot of a vector and a matrix that is transposed."""
-    _, rows, columns, terms = sizes
-    is_large = terms * max(rows, columns) >= _STORED_MATRIX
-    return (AS_STORED,) if AS_STORED in offered and is_large else ()
-
-
-def _crossed_forms(
-    graph: HloGraph,
-    node: int,
-    sizes: list[int],
-    offered: Container[str],
-    *,
-    is_reversed: bool = False,
-) -> tuple[str, ...]:
-    """For a dot whose first operand, or second if reversed, is read across rows."""
-    operands = _operands(graph, node)
-    kinds = {dtypes()[graph.dtype[each]] for each in (node, *operands.tolist())}
-    if FIRST_TRANSPOSED not in offered or len(kinds) > 1:
-        return ()
-    itemsize = _FLOAT_BYTES.get(kinds.pop())
-    if itemsize is None:
-        return ()  # not measured
-    batch, rows, columns, terms = sizes
-    if is_reversed:
-        rows, columns = columns, rows
-    dot = CrossedDot(batch, rows, terms, columns, itemsize, SWAPPED in offered)
-    form = dot.form()
-    return () if form is None else (form,)
-
-
-def _transposed_forms(
-    graph: HloGraph, node: int, offered: Container[str]
-) -> tuple[str, ...]:
-    """For the transposition of a dot."""
-    dot = int(_operands(graph, node)[0])
-    (sites,) = np.nonzero(graph.site_nodes == dot)
-    if len(sites):  # the dot has forms of its own
-        dot = int(graph.site_choice_nodes[graph.site_choice_offsets[sites[0]]])
-    names = tuple(f"dot_{name}_size" for name in _DOT_SIZES)
-    row = graph.attribute_block(names, absent=ABSENT)[dot].tolist()
-    attributes = dict(zip(names, row, strict=True))
-    is_reversed = int(graph.rank[dot]) == 2
-    crossed = _crossed_forms(graph, dot, row, offered, is_reversed=is_reversed)
-    return (*_dot_forms(attributes), *crossed)
-
-
 def _extreme_forms(graph: HloGraph, node: int) -> tuple[str, ...]:
     """For the largest or smallest numbers of rows."""
-    found = int(_operands(graph, node)[0])
-    values = int(_operands(graph, found)[0])
+    found = int(operands_of(graph, node)[0])
+    values = int(operands_of(graph, found)[0])
     # XLA sorts the rows of other types than float32.
     is_sorted = dtypes()[graph.dtype[values]] != "f32"
     is_large = int(graph.element_count[values]) >= _SORTED
     return ("wider", "maxima") if is_sorted and is_large else ()
 
 
-def _tiny_forms(batch: int, terms: int, smaller: int) -> tuple[str, ...]:
-    """For products of small matrices."""
-    if batch < _MANY_DOTS or terms < 3:
-        return ()
-    return ("unrolled",) if smaller >= 3 or terms <= 4 else ()
-
-
 def _reduce_forms(
     graph: HloGraph, node: int, attributes: dict[str, int]
 ) -> tuple[str, ...]:
     """For a reduction, its index, one over windows, or the gradient of max pooling."""
-    operands = _operands(graph, node)
+    operands = operands_of(graph, node)
     results = int(graph.element_count[node])
     if len(operands) == 1:  # the index of an extreme element
-        values = int(_operands(graph, int(operands[0]))[0])
+        values = int(operands_of(graph, int(operands[0]))[0])
         return _index_forms(graph, node, values)
     if int(graph.output_bytes[node]) <= results:
         return ()  # truth values
@@ -365,7 +270,7 @@ def _reduce_forms(
 
 def _has_columns(graph: HloGraph, node: int, call: int) -> bool:
     """Whether a reduction has long columns of short rows, which `call` reduces last."""
-    values, columns = (int(_operands(graph, each)[0]) for each in (node, call))
+    values, columns = (int(operands_of(graph, each)[0]) for each in (node, call))
     elements, sums, results = graph.element_count[[values, columns, node]].tolist()
     width = int(graph.dims[columns, int(graph.rank[columns]) - 1])
     return bool(
@@ -407,11 +312,6 @@ def _scan_forms(
     row_bytes = int(graph.output_bytes[node]) // length
     is_large = is_innermost and row_bytes > _KERNEL_BYTES
     return ("scan_groups", "scan") if is_large else ("scan",)
-
-
-def _operands(graph: HloGraph, node: int) -> Int64Array:
-    begin, end = graph.in_offsets[node : node + 2].tolist()
-    return graph.edge_sources[begin:end]
 
 
 register_policy(

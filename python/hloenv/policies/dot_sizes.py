@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of dots, and what is known to be faster for which.
+
+The conditions come from measurements, as those of `known_forms`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._typing import Int64Array
+from ..graph.hlo_graph import dtypes
+from .convolution_sizes import ABSENT
+from .crossed_dots import AS_STORED, FIRST_TRANSPOSED, SWAPPED, CrossedDot
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+
+DOT_ATTRIBUTES = (
+    *("dot_batch_size", "dot_lhs_size", "dot_rhs_size"),
+    "dot_contracting_size",
+)
+# Rules of which one at least is offered for the transposition of a dot.
+OF_TRANSPOSED = frozenset((SWAPPED, FIRST_TRANSPOSED))
+
+# Products of matrices, from which multiplications were faster.
+_MANY_DOTS = 100
+# Rows of a product with a transposed matrix; elements of the matrix from which another
+# form was faster; and columns for each term, up to which that was the matrix first.
+_FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
+# Elements of the matrices of batched products of one row, from which swapped operands
+# or a loop over a batch dimension were faster.
+_LARGE_MATRICES = 2**16
+# Multiplications from which a dot with a sparse matrix was faster as gathers.
+_MANY_PRODUCTS = 2**18
+# Rows, columns and terms from which a dot of complex numbers with as many was faster as
+# four dots of real ones.
+_SOME_ROWS = 16
+_FLOAT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+# Elements of a transposed matrix from which a vector was multiplied faster with the
+# matrix as it is stored.
+_STORED_MATRIX = 2**12
+
+
+def operands_of(graph: HloGraph, node: int) -> Int64Array:
+    """The nodes of the operands of a node, in order."""
+    begin, end = graph.in_offsets[node : node + 2].tolist()
+    return graph.edge_sources[begin:end]
+
+
+def dot_forms(
+    graph: HloGraph, node: int, sizes: list[int], offered: Collection[str]
+) -> tuple[str, ...]:
+    """The faster rules for a dot, the best first.
+
+    Args:
+        graph: of the alternatives.
+        node: of the dot.
+        sizes: its `DOT_ATTRIBUTES`.
+        offered: the rules to choose from.
+    """
+    if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
+        return ("sparse",)
+    return (
+        *_vector_forms(sizes, offered),
+        *(_complex_forms(sizes) if "parts" in offered else _real_forms(sizes)),
+        *_crossed_forms(graph, node, sizes, offered),
+    )
+
+
+def _real_forms(sizes: list[int]) -> tuple[str, ...]:
+    batch, rows, columns, terms = sizes
+    if batch == 1 and rows <= _FEW_DOT_ROWS:
+        if terms * columns < _LARGE_MATRIX:
+            return ()
+        is_wide = columns > _MANY_COLUMNS * terms
+        return ("separate",) if is_wide else ("matrix_first",)
+    smaller = min(rows, columns)
+    elements = batch * terms * max(rows, columns)
+    tiny = _tiny_forms(batch, terms, smaller)
+    if batch > 1 and smaller == 1 and elements >= _LARGE_MATRICES:
+        return (*tiny, "swapped", "batch_loop")
+    return tiny
+
+
+def _complex_forms(sizes: list[int]) -> tuple[str, ...]:
+    """For a dot of complex numbers, of sizes as in `DOT_ATTRIBUTES`."""
+    is_large = math.prod(sizes) >= _MANY_PRODUCTS and min(sizes[1:]) >= _SOME_ROWS
+    return ("parts",) if is_large else ()
+
+
+def _vector_forms(sizes: list[int], offered: Collection[str]) -> tuple[str, ...]:
+    """For a dot of a vector and a matrix that is transposed."""
+    _, rows, columns, terms = sizes
+    is_large = terms * max(rows, columns) >= _STORED_MATRIX
+    return (AS_STORED,) if AS_STORED in offered and is_large else ()
+
+
+def _crossed_forms(
+    graph: HloGraph,
+    node: int,
+    sizes: list[int],
+    offered: Collection[str],
+    *,
+    is_reversed: bool = False,
+) -> tuple[str, ...]:
+    """For a dot whose first operand, or second if reversed, is read across rows."""
+    operands = operands_of(graph, node)
+    kinds = {dtypes()[graph.dtype[each]] for each in (node, *operands.tolist())}
+    if FIRST_TRANSPOSED not in offered or len(kinds) > 1:
+        return ()
+    itemsize = _FLOAT_BYTES.get(kinds.pop())
+    if itemsize is None:
+        return ()  # not measured
+    batch, rows, columns, terms = sizes
+    if is_reversed:
+        rows, columns = columns, rows
+    dot = CrossedDot(batch, rows, terms, columns, itemsize, SWAPPED in offered)
+    form = dot.form()
+    return () if form is None else (form,)
+
+
+def transposed_dot_forms(
+    graph: HloGraph, node: int, offered: Collection[str]
+) -> tuple[str, ...]:
+    """For the transposition of a dot."""
+    dot = int(operands_of(graph, node)[0])
+    (sites,) = np.nonzero(graph.site_nodes == dot)
+    if len(sites):  # the dot has forms of its own
+        dot = int(graph.site_choice_nodes[graph.site_choice_offsets[sites[0]]])
+    sizes = graph.attribute_block(DOT_ATTRIBUTES, absent=ABSENT)[dot].tolist()
+    is_reversed = int(graph.rank[dot]) == 2
+    crossed = _crossed_forms(graph, dot, sizes, offered, is_reversed=is_reversed)
+    return (*_real_forms(sizes), *crossed)
+
+
+def _tiny_forms(batch: int, terms: int, smaller: int) -> tuple[str, ...]:
+    """For products of small matrices."""
+    if batch < _MANY_DOTS or terms < 3:
+        return ()
+    return ("unrolled",) if smaller >= 3 or terms <= 4 else ()
