@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 DTYPES = {
+    "f64": np.float64,
     "f32": np.float32,
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,

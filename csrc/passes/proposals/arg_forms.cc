@@ -11,15 +11,19 @@
 //   m = s64[8] reduce(k), dimensions={1}, maximum
 //   i = s32[8] 99 - (m & 0xffffffff)
 //
+// Doubles, whose keys leave no room for an index, need two reductions: to the
+// largest key, and to the first index that has it.
+//
 // Reductions to the extreme element of the same numbers become the elements at
 // this index. They are in one kernel with the original, which XLA's CPU backend
 // writes so that not-a-number is the result; alone, it loses that.
 //
-// Each element is read once: where the maximum is computed first and then
-// compared with the elements, a backend that computes the elements twice, and
-// rounds them differently, finds none.
+// Each element is read once, of doubles from keys that are in memory: where the
+// maximum is computed first and then compared with the elements, a backend that
+// computes the elements twice, and rounds them differently, finds none.
 #include "absl/algorithm/container.h"
 #include "passes/proposals/number_keys.h"
+#include "passes/proposals/own_kernel.h"
 #include "passes/proposals/reduce_rules.h"
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
@@ -163,7 +167,9 @@ bool IsWorst(const HloInstruction& constant, bool is_max) {
                                        : xla::LiteralUtil::MaxValue(type));
 }
 
-std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root) {
+// `has_type` tells of which numbers.
+std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root,
+                                     bool (*has_type)(xla::PrimitiveType)) {
   if (root.opcode() != HloOpcode::kGetTupleElement || root.tuple_index() != 1 ||
       !IsPlain(root)) {
     return std::nullopt;
@@ -189,7 +195,7 @@ std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root) {
   const int64_t dimension = reduce.dimensions(0);
   if (!shape.is_static() || xla::ShapeUtil::IsZeroElementArray(shape) ||
       shape.dimensions(dimension) > std::numeric_limits<int32_t>::max() ||
-      !HasKeys(type) || (index_type != xla::S32 && index_type != xla::S64) ||
+      !has_type(type) || (index_type != xla::S32 && index_type != xla::S64) ||
       !IsIota(*reduce.operand(1), dimension) ||
       reduce.operand(3)->opcode() != HloOpcode::kConstant ||
       !reduce.operand(3)->literal().IsAll(0)) {
@@ -242,6 +248,68 @@ std::vector<const HloInstruction*> ExtremesWith(const HloInstruction& root,
   return extremes;
 }
 
+// The index as the root has it, and the elements there.
+std::vector<HloInstruction*> ResultsAt(const ArgReduce& reduce,
+                                       const HloInstruction& root,
+                                       size_t num_extremes, HloInstruction* x,
+                                       HloInstruction* index) {
+  Elementwise build(x->parent(), x->shape());
+  Elementwise reduced(x->parent(), index->shape());
+  std::vector<HloInstruction*> results = {
+      reduced.Convert(index, root.shape().element_type())};
+  if (num_extremes > 0) {
+    xla::Shape shape = build.ShapeOf(xla::S32);
+    shape.set_dimensions(reduce.dimension, 1);
+    HloInstruction* element =
+        TakenAlong(x,
+                   reduced.Add(HloInstruction::CreateReshape(
+                       shape, reduced.Convert(index, xla::S32))),
+                   reduce.dimension);
+    results.resize(1 + num_extremes,
+                   reduced.Add(HloInstruction::CreateReshape(
+                       reduced.ShapeOf(x->shape().element_type()), element)));
+  }
+  return results;
+}
+
+absl::StatusOr<std::vector<HloInstruction*>> BuildKeyed(
+    const ArgReduce& reduce, const HloInstruction& root, size_t num_extremes,
+    HloInstruction* x) {
+  const auto key_of = [&](absl::Span<HloInstruction* const> numbers)
+      -> absl::StatusOr<HloInstruction*> {
+    Elementwise build(numbers[0]->parent(), numbers[0]->shape());
+    return KeyOf(numbers[0], reduce.is_max, build);
+  };
+  HLOENV_ASSIGN_OR_RETURN(HloInstruction* const key,
+                          x->opcode() == HloOpcode::kParameter
+                              ? key_of({x})
+                              : InOwnKernel({x}, key_of));
+  Elementwise build(x->parent(), x->shape());
+  const auto scalar = [&](const Literal& number) {
+    return build.Add(HloInstruction::CreateConstant(number.Clone()));
+  };
+  HLOENV_ASSIGN_OR_RETURN(
+      HloInstruction * best,
+      xla::MakeReduceHlo(key, scalar(xla::LiteralUtil::MinValue(xla::S64)),
+                         {reduce.dimension}, HloOpcode::kMaximum));
+  std::vector<int64_t> others;
+  for (int64_t d = 0; d < RankOf(x->shape()); ++d) {
+    if (d != reduce.dimension) others.push_back(d);
+  }
+  HloInstruction* best_of_all = build.Add(
+      HloInstruction::CreateBroadcast(build.ShapeOf(xla::S64), best, others));
+  const auto size =
+      static_cast<int32_t>(x->shape().dimensions(reduce.dimension));
+  HloInstruction* index = build.Select(
+      xla::ComparisonDirection::kEq, key, best_of_all,
+      build.Iota(xla::S32, reduce.dimension), build.Constant<int32_t>(size));
+  HLOENV_ASSIGN_OR_RETURN(
+      HloInstruction * first,
+      xla::MakeReduceHlo(index, scalar(xla::LiteralUtil::MaxValue(xla::S32)),
+                         {reduce.dimension}, HloOpcode::kMinimum));
+  return ResultsAt(reduce, root, num_extremes, x, first);
+}
+
 absl::StatusOr<std::vector<HloInstruction*>> BuildPacked(
     const ArgReduce& reduce, const HloInstruction& root, size_t num_extremes,
     HloInstruction* x) {
@@ -267,26 +335,18 @@ absl::StatusOr<std::vector<HloInstruction*>> BuildPacked(
       reduced.Binary(HloOpcode::kSubtract, reduced.Constant<int64_t>(last),
                      reduced.Binary(HloOpcode::kAnd, best,
                                     reduced.Constant<int64_t>(0xffffffff)));
-  std::vector<HloInstruction*> results = {
-      reduced.Convert(index, root.shape().element_type())};
-  if (num_extremes > 0) {
-    xla::Shape shape = build.ShapeOf(xla::S32);
-    shape.set_dimensions(reduce.dimension, 1);
-    HloInstruction* element =
-        TakenAlong(x,
-                   reduced.Add(HloInstruction::CreateReshape(
-                       shape, reduced.Convert(index, xla::S32))),
-                   reduce.dimension);
-    results.resize(1 + num_extremes,
-                   reduced.Add(HloInstruction::CreateReshape(
-                       reduced.ShapeOf(x->shape().element_type()), element)));
-  }
-  return results;
+  return ResultsAt(reduce, root, num_extremes, x, index);
 }
 
-void ProposePacked(const HloInstruction& root, RuleContext& context,
-                   std::vector<Proposal>& proposals) {
-  const std::optional<ArgReduce> reduce = ArgReduceOf(root);
+bool IsDouble(xla::PrimitiveType type) { return type == xla::F64; }
+
+using BuildIndex = absl::StatusOr<std::vector<HloInstruction*>> (*)(
+    const ArgReduce&, const HloInstruction&, size_t, HloInstruction*);
+
+void ProposeIndex(const Rule& rule, bool (*has_type)(xla::PrimitiveType),
+                  BuildIndex build, const HloInstruction& root,
+                  RuleContext& context, std::vector<Proposal>& proposals) {
+  const std::optional<ArgReduce> reduce = ArgReduceOf(root, has_type);
   if (!reduce.has_value()) return;
   std::vector<const HloInstruction*> originals =
       ExtremesWith(root, *reduce, context);
@@ -300,15 +360,38 @@ void ProposePacked(const HloInstruction& root, RuleContext& context,
   }
   originals.insert(originals.begin(), &root);
   ProposeMany(
-      PackedIndexRule(), originals, {reduce->values},
-      [reduce = *reduce, &root,
-       num_extremes](absl::Span<HloInstruction* const> x) {
-        return BuildPacked(reduce, root, num_extremes, x[0]);
+      rule, originals, {reduce->values},
+      [reduce = *reduce, &root, num_extremes,
+       build](absl::Span<HloInstruction* const> x) {
+        return build(reduce, root, num_extremes, x[0]);
       },
       proposals);
 }
 
+void ProposePacked(const HloInstruction& root, RuleContext& context,
+                   std::vector<Proposal>& proposals) {
+  ProposeIndex(PackedIndexRule(), &HasKeys, &BuildPacked, root, context,
+               proposals);
+}
+
+void ProposeKeyed(const HloInstruction& root, RuleContext& context,
+                  std::vector<Proposal>& proposals) {
+  ProposeIndex(KeyedIndexRule(), &IsDouble, &BuildKeyed, root, context,
+               proposals);
+}
+
 }  // namespace
+
+const Rule& KeyedIndexRule() {
+  static constexpr Rule rule = {
+      "keyed_index",
+      "Rewrites the index of the largest or smallest double of a dimension as "
+      "two reductions of integers: to the largest one, and to the first index "
+      "that has it. Exact, but tells numbers below the smallest normal one "
+      "apart, which the backend takes for zeros.",
+      &ProposeKeyed};
+  return rule;
+}
 
 const Rule& PackedIndexRule() {
   static constexpr Rule rule = {

@@ -98,8 +98,8 @@ const Rule& ChainRule() {
 
 absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      ChainRule(),       ColumnsRule(), WindowChainRule(), SelectChainRule(),
-      PackedIndexRule(), ScanRule(),    ScanGroupsRule()};
+      ChainRule(),       ColumnsRule(),    WindowChainRule(), SelectChainRule(),
+      PackedIndexRule(), KeyedIndexRule(), ScanRule(),        ScanGroupsRule()};
   return *rules;
 }
 

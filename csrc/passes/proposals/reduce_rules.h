@@ -32,6 +32,7 @@ xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
                              absl::Span<xla::HloInstruction* const> terms);
 
 const Rule& PackedIndexRule();  // arg_forms.cc
+const Rule& KeyedIndexRule();   // arg_forms.cc
 const Rule& ColumnsRule();      // column_forms.cc
 const Rule& WindowChainRule();  // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc

@@ -75,6 +75,8 @@ _FUSED_RULES = frozenset(("chain", "unrolled", "window", "periodic", "angle", "p
 # a computation one after the other where no value has more than 512 bytes, and starts
 # threads where one has, which takes longer than such a computation.
 _WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
+# Rules for the index of an extreme element.
+_OF_INDICES = frozenset(("packed_index", "keyed_index"))
 # Rules for the largest or smallest numbers of rows.
 _OF_EXTREMES = frozenset(("wider", "maxima", "argmaxes"))
 # Operations of which XLA writes every result to memory.
@@ -147,7 +149,7 @@ class KnownForms:
         called = []
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
-            if "packed_index" in rules:  # it may take reductions along
+            if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
                 end = graph.site_offsets[index + 1]
                 site += int(np.argmax(is_index[site:end]))
             node = int(graph.site_choice_nodes[firsts[site]])
@@ -291,7 +293,8 @@ def _index_forms(graph: HloGraph, node: int, values: int) -> tuple[str, ...]:
     is_by_row = bool(
         (graph.dims[values, : rank - 1] == graph.dims[node, : rank - 1]).all()
     )
-    return () if is_by_row and elements >= _MAX_PACKED else ("packed_index",)
+    is_large = is_by_row and elements >= _MAX_PACKED
+    return ("keyed_index",) if is_large else ("packed_index", "keyed_index")
 
 
 def _scan_forms(
