@@ -53,6 +53,8 @@ _GROUPS = {
     "workloads.py": "networks and simulations, likewise",
     "networks.py": "networks of depthwise, grouped and transposed convolutions, "
     "likewise",
+    "solvers.py": "solvers, filters and layers with transposed matrices, few channels, "
+    "complex or short numbers; the rules were set on these operations alone",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }
