@@ -497,6 +497,39 @@ ENTRY main {{
     assert form_of(reversed_text, "dot-forms") == expected
 
 
+def test_a_dot_has_one_form_as_it_is_and_transposed():
+    """Also where its operand has a form, too, which says nothing about it."""
+    text = """HloModule chained
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[256,512,4] parameter(0)
+  y = f32[256,512] parameter(1)
+  c = c64[512,512] parameter(2)
+  zero = f32[] constant(0)
+  s = f32[256,512] reduce(x, zero), dimensions={2}, to_apply=sum
+  d = f32[512,512] dot(s, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  e = c64[512,512] dot(c, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  t = c64[512,512]{0,1} transpose(e), dimensions={1,0}
+  ROOT r = (f32[512,512], c64[512,512]) tuple(d, t)
+}
+"""
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives("reduce-forms", "dot-forms")
+    decisions = get_policy("known-forms")(alternatives)
+    chosen = [
+        each.choices[decisions[each.index]].rule
+        for each in alternatives
+        if decisions[each.index] > 0
+    ]
+    assert sorted(chosen) == ["chain", "first_transposed", "parts"]
+
+
 @pytest.mark.parametrize(
     ("kind", "size", "expected"),
     [

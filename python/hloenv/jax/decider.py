@@ -55,7 +55,7 @@ from .wrapping import (
 # Of a function; jax's own caches of calls have 4096 to 8192 entries.
 _MAX_SIGNATURES = 4096
 # Times the budget: no further attempt starts after so long, and if none has gained.
-_MAX_BUDGETS, _MAX_IN_VAIN = 120, 60
+_MAX_BUDGETS, _MAX_IN_VAIN = 120, 30
 # Of another version over what was tuned.
 _MIN_GAIN = 1.02
 # After so long, nothing is compiled with other options of the code generator.

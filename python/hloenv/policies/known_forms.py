@@ -86,7 +86,9 @@ _WRITTEN = frozenset(
         *("get-tuple-element", "parameter", "scatter", "sort", "triangular-solve"),
     )
 )
-_INDEX = opcodes().index("get-tuple-element")
+_INDEX, _TRANSPOSE = (
+    opcodes().index(name) for name in ("get-tuple-element", "transpose")
+)
 # Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 32
 # Elements from which arithmetic was faster than calls of the C library, by rule: XLA
@@ -177,7 +179,23 @@ class KnownForms:
                     break
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
+        for index in np.flatnonzero(decisions > 0).tolist():
+            if not OF_TRANSPOSED.isdisjoint(choices[index]):
+                place = int(graph.site_nodes[graph.site_offsets[index]])
+                if _has_decided_dot(graph, place, decisions):
+                    decisions[index] = -1
         return decisions
+
+
+def _has_decided_dot(graph: HloGraph, site: int, decisions: Int64Array) -> bool:
+    """Whether the site of a transposition transposes a dot that gets another form."""
+    first = graph.site_choice_offsets[np.flatnonzero(graph.site_nodes == site)[0]]
+    original = int(graph.site_choice_nodes[first])
+    (sites,) = np.nonzero(graph.site_nodes == operands_of(graph, original)[0])
+    if not len(sites) or graph.opcode[original] != _TRANSPOSE:
+        return False
+    alternative = np.searchsorted(graph.site_offsets, sites[0], side="right") - 1
+    return bool(decisions[alternative] > 0)
 
 
 class _LargeValues:
