@@ -9,6 +9,7 @@ import hloenv
 from hloenv.policies import get_policy
 from support.arg_reduce import arg_text
 from support.convolutions import JAX_FORMS, jax_form, one_convolution
+from support.forms import form_of
 
 # The form of each convolution that JAX makes; None keeps XLA's.
 EXPECTED = {
@@ -47,15 +48,6 @@ ENTRY main {{
     lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
 }}
 """
-
-
-def form_of(text: str, name: str = "convolution-forms") -> str | None:
-    """The rule that the policy takes; None if it leaves the alternative undecided."""
-    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
-    alternatives = env.get_alternatives(name)
-    (decision,) = get_policy("known-forms")(alternatives).tolist()
-    assert decision != 0
-    return alternatives[0].choices[decision].rule if decision > 0 else None
 
 
 @pytest.mark.parametrize("name", JAX_FORMS)
@@ -455,135 +447,6 @@ ENTRY main {{
         if decisions[each.index] > 0
     ]
     assert chosen == ([] if expected is None else [expected])
-
-
-@pytest.mark.parametrize(
-    ("kind", "left", "right", "expected"),
-    [
-        ("f32", "128,512", "128,10", "second_first"),  # gradients with respect to
-        ("f32", "256,512", "256,512", "first_transposed"),  # the weights of layers
-        ("f32", "128,10", "128,512", None),
-        ("f32", "1000,1000", "1000,1000", None),  # no power of two
-        ("f64", "1000,1000", "1000,1000", "first_transposed"),
-        ("f64", "128,512", "128,10", "first_transposed"),
-        ("f32", "4,512", "4,512", None),  # sums of four terms become loops
-        ("f32", "32,32", "32,32", None),
-        ("bf16", "384,1024", "384,10", "second_first"),
-    ],
-)
-def test_products_across_the_rows_of_the_first(kind, left, right, expected):
-    rows, columns = (sizes.split(",")[1] for sizes in (left, right))
-    text = f"""HloModule crossed
-
-ENTRY main {{
-  x = {kind}[{left}] parameter(0)
-  y = {kind}[{right}] parameter(1)
-  ROOT d = {kind}[{rows},{columns}] dot(x, y),
-    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
-}}
-"""
-    assert form_of(text, "dot-forms") == expected
-    # The same, multiplied the other way round and transposed, as JAX has gradients.
-    reversed_text = f"""HloModule crossed
-
-ENTRY main {{
-  x = {kind}[{left}] parameter(0)
-  y = {kind}[{right}] parameter(1)
-  d = {kind}[{columns},{rows}] dot(y, x),
-    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
-  ROOT t = {kind}[{rows},{columns}]{{0,1}} transpose(d), dimensions={{1,0}}
-}}
-"""
-    assert form_of(reversed_text, "dot-forms") == expected
-
-
-def test_a_dot_has_one_form_as_it_is_and_transposed():
-    """Also where its operand has a form, too, which says nothing about it."""
-    text = """HloModule chained
-
-sum {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}
-
-ENTRY main {
-  x = f32[256,512,4] parameter(0)
-  y = f32[256,512] parameter(1)
-  c = c64[512,512] parameter(2)
-  zero = f32[] constant(0)
-  s = f32[256,512] reduce(x, zero), dimensions={2}, to_apply=sum
-  d = f32[512,512] dot(s, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
-  e = c64[512,512] dot(c, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}
-  t = c64[512,512]{0,1} transpose(e), dimensions={1,0}
-  ROOT r = (f32[512,512], c64[512,512]) tuple(d, t)
-}
-"""
-    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
-    alternatives = env.get_alternatives("reduce-forms", "dot-forms")
-    decisions = get_policy("known-forms")(alternatives)
-    chosen = [
-        each.choices[decisions[each.index]].rule
-        for each in alternatives
-        if decisions[each.index] > 0
-    ]
-    assert sorted(chosen) == ["chain", "first_transposed", "parts"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "expected"),
-    [
-        ("c64", 64, "parts"),
-        ("c128", 128, "parts"),
-        ("c64", 32, None),
-        ("f32", 64, None),
-    ],
-)
-def test_products_of_complex_numbers(kind, size, expected):
-    text = f"""HloModule complex_product
-
-ENTRY main {{
-  x = {kind}[{size},{size}] parameter(0)
-  y = {kind}[{size},{size}] parameter(1)
-  ROOT d = {kind}[{size},{size}] dot(x, y),
-    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
-}}
-"""
-    assert form_of(text, "dot-forms") == expected
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"), [("96,64", "as_stored"), ("32,32", None)]
-)
-def test_a_vector_and_a_transposed_matrix(sizes, expected):
-    terms, rows = sizes.split(",")
-    text = f"""HloModule vector
-
-ENTRY main {{
-  k = f32[{sizes}] parameter(0)
-  u = f32[{terms}] parameter(1)
-  t = f32[{rows},{terms}]{{0,1}} transpose(k), dimensions={{1,0}}
-  ROOT d = f32[{rows}] dot(t, u), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-}}
-"""
-    assert form_of(text, "dot-forms") == expected
-
-
-@pytest.mark.parametrize(
-    ("positions", "features", "expected"),
-    [(256, 64, "swapped"), (16, 64, None), (256, 16, "swapped")],
-)
-def test_values_of_attention(positions, features, expected):
-    text = f"""HloModule values
-
-ENTRY main {{
-  v = f32[2,{positions},4,{features}] parameter(0)
-  p = f32[2,4,{positions},{positions}] parameter(1)
-  ROOT d = f32[2,4,{features},{positions}] dot(v, p), lhs_batch_dims={{0,2}},
-    rhs_batch_dims={{0,1}}, lhs_contracting_dims={{1}}, rhs_contracting_dims={{3}}
-}}
-"""
-    assert form_of(text, "dot-forms") == expected
 
 
 @pytest.mark.parametrize(
