@@ -14,7 +14,6 @@ import numpy as np
 
 from .._typing import Int64Array
 from ..graph.hlo_graph import dtypes
-from .convolution_sizes import ABSENT
 from .crossed_dots import AS_STORED, FIRST_TRANSPOSED, SWAPPED, CrossedDot
 
 if TYPE_CHECKING:
@@ -124,15 +123,19 @@ def _crossed_forms(
     return () if form is None else (form,)
 
 
-def transposed_dot_forms(
-    graph: HloGraph, node: int, offered: Collection[str]
-) -> tuple[str, ...]:
-    """For the transposition of a dot."""
+def transposed_dot(graph: HloGraph, node: int) -> int:
+    """The dot that a node transposes, as the module has it."""
     dot = int(operands_of(graph, node)[0])
     (sites,) = np.nonzero(graph.site_nodes == dot)
     if len(sites):  # the dot has forms of its own
         dot = int(graph.site_choice_nodes[graph.site_choice_offsets[sites[0]]])
-    sizes = graph.attribute_block(DOT_ATTRIBUTES, absent=ABSENT)[dot].tolist()
+    return dot
+
+
+def transposed_dot_forms(
+    graph: HloGraph, dot: int, sizes: list[int], offered: Collection[str]
+) -> tuple[str, ...]:
+    """As `dot_forms`, for the transposition of a dot."""
     is_reversed = int(graph.rank[dot]) == 2
     crossed = _crossed_forms(graph, dot, sizes, offered, is_reversed=is_reversed)
     return (*_real_forms(sizes), *crossed)

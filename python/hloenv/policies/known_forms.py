@@ -27,6 +27,7 @@ from .dot_sizes import (
     OF_TRANSPOSED,
     dot_forms,
     operands_of,
+    transposed_dot,
     transposed_dot_forms,
 )
 from .readers import Readers
@@ -50,6 +51,7 @@ _ATTRIBUTES = tuple(
         )
     )
 )
+_DOT_COLUMNS = [_ATTRIBUTES.index(name) for name in DOT_ATTRIBUTES]
 
 # Elements of each reduction up to which, and reductions from which, a chain was faster;
 # and elements of each window.
@@ -155,8 +157,13 @@ class KnownForms:
                 end = graph.site_offsets[index + 1]
                 site += int(np.argmax(is_index[site:end]))
             node = int(graph.site_choice_nodes[firsts[site]])
-            attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
-            forms = _forms(graph, node, attributes, rules)
+            if graph.opcode[node] == _TRANSPOSE:
+                dot = transposed_dot(graph, node)
+                sizes = block[dot, _DOT_COLUMNS].tolist()
+                forms = transposed_dot_forms(graph, dot, sizes, rules)
+            else:
+                attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
+                forms = _forms(graph, node, attributes, rules)
             if "columns" in rules:
                 call = int(graph.site_choice_nodes[firsts[site] + rules["columns"]])
                 forms = ("columns",) if _has_columns(graph, node, call) else forms
@@ -238,8 +245,6 @@ def _forms(
     if attributes["dot_batch_size"] != ABSENT:
         sizes = [attributes[name] for name in DOT_ATTRIBUTES]
         return dot_forms(graph, node, sizes, offered)
-    if not OF_TRANSPOSED.isdisjoint(offered):
-        return transposed_dot_forms(graph, node, offered)
     if not _OF_EXTREMES.isdisjoint(offered):
         return _extreme_forms(graph, node)
     if attributes["output_batch"] == ABSENT:
@@ -312,7 +317,7 @@ def _index_forms(graph: HloGraph, node: int, values: int) -> tuple[str, ...]:
         (graph.dims[values, : rank - 1] == graph.dims[node, : rank - 1]).all()
     )
     is_large = is_by_row and elements >= _MAX_PACKED
-    return ("keyed_index",) if is_large else ("packed_index", "keyed_index")
+    return () if is_large else ("packed_index", "keyed_index")
 
 
 def _scan_forms(
