@@ -9,6 +9,7 @@ import pytest
 
 import hloenv
 from support.captures import capture, check_compiled, rules
+from support.dots import dot_attributes, shape_text
 
 NAME = "dot-forms"
 CROSSED = {"swapped", "second_first", "first_transposed", "as_stored"}
@@ -119,31 +120,18 @@ def transposed_text(rng: random.Random, kind: str, *, moves_no_bytes: bool) -> s
     order = rng.sample(range(len(result)), len(result))
     target = "".join(result[d] for d in order)
 
-    def shape(labels: str) -> str:
-        return f"{kind}[{','.join(str(sizes[label]) for label in labels)}]"
-
-    def dimensions(name: str, labels: str, of: str) -> str:
-        return f"{name}={{{','.join(str(labels.index(each)) for each in of)}}}"
-
     layout = ""
     if moves_no_bytes:  # the dimension of the dot that is last, is contiguous
         minor = (target.index(label) for label in reversed(result))
         layout = f"{{{','.join(str(d) for d in minor)}}}"
-    attributes = ", ".join(
-        (
-            dimensions("lhs_batch_dims", left, batch),
-            dimensions("rhs_batch_dims", right, batch),
-            dimensions("lhs_contracting_dims", left, summed),
-            dimensions("rhs_contracting_dims", right, summed),
-        )
-    )
+    attributes = dot_attributes(left, right, batch, summed)
     return f"""HloModule transposed_dot
 
 ENTRY main {{
-  x = {shape(left)} parameter(0)
-  y = {shape(right)} parameter(1)
-  d = {shape(result)} dot(x, y), {attributes}
-  ROOT t = {shape(target)}{layout} transpose(d),
+  x = {shape_text(kind, left, sizes)} parameter(0)
+  y = {shape_text(kind, right, sizes)} parameter(1)
+  d = {shape_text(kind, result, sizes)} dot(x, y), {attributes}
+  ROOT t = {shape_text(kind, target, sizes)}{layout} transpose(d),
     dimensions={{{",".join(map(str, order))}}}
 }}
 """

@@ -9,6 +9,7 @@ import pytest
 
 import hloenv
 from support.captures import capture, check_compiled, rules
+from support.dots import dot_attributes, shape_text
 
 NAME = "dot-forms"
 
@@ -43,27 +44,14 @@ def random_dot(rng: random.Random, types: str) -> str:
         + "".join(label for label in right if label in free[1])
     )
 
-    def shape(labels: str, kind: str) -> str:
-        return f"{kind}[{','.join(str(sizes[label]) for label in labels)}]"
-
-    def dimensions(name: str, labels: str, of: str) -> str:
-        return f"{name}={{{','.join(str(labels.index(each)) for each in of)}}}"
-
     source, _, target = types.partition("->")
-    attributes = ", ".join(
-        (
-            dimensions("lhs_batch_dims", left, batch),
-            dimensions("rhs_batch_dims", right, batch),
-            dimensions("lhs_contracting_dims", left, summed),
-            dimensions("rhs_contracting_dims", right, summed),
-        )
-    )
+    attributes = dot_attributes(left, right, batch, summed)
     return f"""HloModule random_dot
 
 ENTRY main {{
-  x = {shape(left, source)} parameter(0)
-  y = {shape(right, source)} parameter(1)
-  ROOT d = {shape(result, target or source)} dot(x, y), {attributes}
+  x = {shape_text(source, left, sizes)} parameter(0)
+  y = {shape_text(source, right, sizes)} parameter(1)
+  ROOT d = {shape_text(target or source, result, sizes)} dot(x, y), {attributes}
 }}
 """
 
