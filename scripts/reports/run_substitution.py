@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares searches over substitutions: estimated and measured times.
 
-One rule set and one cost for all but Enzyme-JAX, which has its own, and for a second
-greedy search, by times of kernels, which shows what the cost is worth: greedy, TASO's
-backtracking (alpha 1.0 and 1.05), equality saturation by egglog with extraction by an
-integer program and by greedy, the e-graph that a tree search builds, Enzyme-JAX's
-optimizer, and agents that `GraphPPO` trains on each model: X-RLflow's (whole candidate
+One rule set and one cost for all but Enzyme-JAX, which has its own, and for two
+greedy searches by times of kernels, which show what the cost is worth, and what single
+patterns of Enzyme-JAX are: greedy, TASO's backtracking (alpha 1.0 and 1.05), equality
+saturation by egglog with extraction by an integer program and by greedy, the e-graph
+that a tree search builds, Enzyme-JAX's optimizer, and agents that `GraphPPO` trains on each model: X-RLflow's (whole candidate
 graphs) and ours (one scorer on one alternative graph). The best module of each is
 compiled, its outputs are compared with the original's, and it is measured beside it.
 
@@ -40,6 +40,7 @@ from hloenv.errors import HloEnvError
 from hloenv.rules import enzyme
 from hloenv.substitution import (
     Budget,
+    Expander,
     Saturated,
     SaturationLimits,
     TreeSearch,
@@ -80,25 +81,28 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def models(match: str) -> dict[str, tuple[hloenv.HloModule, list[Any]]]:
+def models(
+    match: str, *, others: bool = False
+) -> dict[str, tuple[hloenv.HloModule, list[Any]]]:
     """The models by name, with calls inlined, and simplified by XLA; their arguments.
 
     Equal operations are one, so that products of one array have the same operand.
     The weights of a model are constants, as for TASO: what is done to them alone is
     done once. The training step has them as arguments. On random inputs the output of a
-    deep network is often NaN.
+    deep network is often NaN. `others` gives the same models at other sizes.
     """
     import jax
     import models as own
     import numpy as np
     import workloads
 
-    programs = {**own.PROGRAMS, "bert": workloads.PROGRAMS["bert, training step"]}
+    bert = {"bert": workloads.PROGRAMS["bert, training step"]}
+    programs = own.OTHER_SIZES if others else own.PROGRAMS | bert
     found = {}
     for name, (_, make) in programs.items():
         if match in name:
             run, arguments = make()
-            if name in own.PROGRAMS:  # the first argument has the weights
+            if name not in bert:  # the first argument has the weights
                 run, arguments = partial(run, arguments[0]), arguments[1:]
             module = hloenv.HloModule.from_jax(run, *arguments)
             # Broadcasts as rules know them: of a vector along one dimension.
@@ -179,6 +183,21 @@ def by_enzyme(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
     changed = enzyme.optimize(module)
     count = changed.instruction_count
     return {"module": changed, "detail": f"{count} instructions", "failures": 0}
+
+
+def by_enzyme_greedy(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+    """Greedy search over the patterns of Enzyme-JAX that match at first, one by one.
+
+    By times of kernels, in twice the time; finding the patterns comes on top.
+    """
+    names = [n for n in enzyme.optimize_each(module) if n != enzyme.FOLDING]
+    budget = Budget(args.steps, 2 * args.seconds)
+    enzyme.register()
+    single = hloenv.Pass("enzyme", each=True, patterns=";".join(names))
+    with open_estimator("kernel-cache") as cost:
+        expander = Expander([single])
+        found = _of_search(greedy(module, cost, expander=expander, budget=budget))
+    return found | {"detail": f"{found['detail']}, of {len(names)} patterns"}
 
 
 def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Row]:
@@ -271,6 +290,7 @@ _METHODS = {
     "egglog, ILP": by_saturation("ilp"),
     "egglog by MCTS, ILP": by_tree_search,
     "Enzyme-JAX": by_enzyme,
+    "greedy, Enzyme's patterns": by_enzyme_greedy,
     "X-RLflow's agent": by_agent(True),
     "shared scorer": by_agent(False),
 }

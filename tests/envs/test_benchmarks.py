@@ -58,6 +58,13 @@ def test_files_generated_modules_and_modules(tmp_path) -> None:
     path.write_text(SMALL)
     (found,) = find_benchmarks(f"hloenv://file/{path}")
     assert found.load().fingerprint() == small().fingerprint()
+    (tmp_path / "b.hlo").write_text(
+        "HloModule b\nENTRY e { ROOT p = s4[] parameter(0) }"
+    )
+    (tmp_path / ".hidden").write_text("")
+    both = find_benchmarks(f"hloenv://file/{tmp_path}")
+    assert [each.load().name for each in both] == [small().name, "b"]
+    assert find_benchmarks(both[0].uri)[0].uri == both[0].uri
     (found,) = find_benchmarks("hloenv://generated/7")
     (again,) = find_benchmarks("hloenv://generated/7")
     assert found.load().fingerprint() == again.load().fingerprint()
@@ -85,3 +92,8 @@ def test_files_generated_modules_and_modules(tmp_path) -> None:
 def test_what_is_no_benchmark(uri, error, words) -> None:
     with pytest.raises(error, match=words):
         find_benchmarks(uri)
+
+
+def test_an_empty_folder(tmp_path) -> None:
+    with pytest.raises(ArgumentError, match="no file in the folder"):
+        find_benchmarks(f"hloenv://file/{tmp_path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from hloenv.learn.agent import CheckpointError
 from hloenv.learn.substitution_agent import load_substitution_agent
 from hloenv.learn.substitution_config import SubstitutionConfig
 from hloenv.learn.substitution_training import train_substitution
+from hloenv.substitution import greedy
 from substitution.modules import sum_of_products
 
 pytestmark = pytest.mark.needs("torch_geometric", "safetensors", "tensorboard")
@@ -32,6 +34,7 @@ def config(tmp_path_factory) -> SubstitutionConfig:
     return SubstitutionConfig(
         train=f"hloenv://file/{path}",
         validation=f"hloenv://file/{path}",
+        demonstrations=0,
         steps=384,
         max_steps=4,
         max_candidates=12,
@@ -70,8 +73,42 @@ def test_an_agent_learns_to_substitute(config, tmp_path):
 
 
 @pytest.mark.parametrize("agent", ["shared", "xrlflow"])
-def test_a_seed_gives_the_same_agent(config, agent, tmp_path):
-    config = short(config, agent=agent)
+def test_an_agent_imitates_greedy_search(config, agent, tmp_path):
+    config = dataclasses.replace(
+        *(config,), agent=agent, demonstrations=6, imitation_rate=5e-3, steps=0
+    )
+    reports = []
+    agent = train_substitution(config, tmp_path / "run", report=reports.append)
+    phases = [each.phase for each in reports]
+    assert phases == sorted(phases)
+    assert set(phases) == {"demonstrations", "imitation"}
+    assert [each.step for each in reports][:26] == list(range(1, 27))
+    assert config.total == 26
+    estimator = get_estimator("operators")
+    found = agent.improve(sum_of_products(), estimator)
+    best = greedy(sum_of_products(), estimator)
+    assert found.speedup == pytest.approx(best.speedup)
+    assert found.num_costs <= len(best.path) + 2 < best.num_costs
+    alone = agent.improve(sum_of_products())
+    assert alone.num_costs == 0
+    assert math.isnan(alone.speedup)
+    assert get_estimator("operators").estimate_many([alone.module])[0].seconds < (
+        best.start_cost
+    )
+
+
+def test_nothing_to_imitate(config, tmp_path):
+    path = tmp_path / "plain.hlo"
+    path.write_text("HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }\n")
+    config = short(config, train=f"hloenv://file/{path}", demonstrations=2)
+    with pytest.raises(ArgumentError, match="demonstrations = 0"):
+        train_substitution(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("demonstrations", [0, 3])
+@pytest.mark.parametrize("agent", ["shared", "xrlflow"])
+def test_a_seed_gives_the_same_agent(config, agent, demonstrations, tmp_path):
+    config = short(config, agent=agent, demonstrations=demonstrations)
     runs = [train_substitution(config, tmp_path / name) for name in "ab"]
     assert same_weights(*runs)
 
@@ -148,9 +185,11 @@ def test_a_module_that_fails_counts_as_one(config, tmp_path, monkeypatch):
     ("changes", "message"),
     [
         ({"agent": "other"}, "agent must be one of shared, xrlflow"),
-        ({"steps": 0}, "steps must be >= 1"),
+        ({"steps": -1}, "steps must be >= 0"),
         ({"device": "tpu"}, "device must be"),
         ({"passes": ()}, "passes must name one"),
+        ({"demonstrations": -1}, "demonstrations must be >= 0"),
+        ({"imitation_rate": 0.0}, "imitation_rate must be > 0"),
     ],
 )
 def test_settings_that_are_wrong(config, changes, message):

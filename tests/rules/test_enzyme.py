@@ -63,6 +63,52 @@ def test_chosen_patterns_alone_are_applied(registered) -> None:
     assert after["multiply"] == before["multiply"]
 
 
+def test_each_pattern_is_a_choice(registered) -> None:
+    module = hloenv.HloModule.from_text(TEXT)
+    found = enzyme.optimize_each(module)
+    assert set(found) == {enzyme.FOLDING, "transpose_elementwise"}
+    assert len({each.fingerprint() for each in found.values()}) == len(found)
+    alternatives = hloenv.HloEnv(module).get_alternatives(
+        hloenv.Pass("enzyme", each=True)
+    )
+    rules = {choice.rule for each in alternatives for choice in each.choices[1:]}
+    assert rules == set(found)
+    assert alternatives.apply(alternatives.reject_all()).fingerprint() == (
+        module.fingerprint()
+    )
+    records = hloenv.verify_alternatives(alternatives)
+    assert max(each.relative for each in records) < 1e-6
+
+
+def test_constants_are_folded_without_a_pattern(registered) -> None:
+    module = hloenv.HloModule.from_text("""HloModule constants
+ENTRY main {
+  a = f32[4] parameter(0)
+  one = f32[4] constant({1, 2, 3, 4})
+  s = f32[4] add(one, one)
+  ROOT m = f32[4] multiply(a, s)
+}
+""")
+    assert set(enzyme.optimize_each(module, only=["cse_add"])) <= {enzyme.FOLDING}
+
+
+def test_a_pattern_that_crashes_hides_no_other(registered, monkeypatch) -> None:
+    module = hloenv.HloModule.from_text(TEXT)
+    call, chosen = enzyme._call, [*enzyme.patterns()[:40], "transpose_elementwise"]
+
+    def crash_at_first(function, *args):
+        if function == "optimize_each" and chosen[0] in map(enzyme._name_of, args[1]):
+            return enzyme._sandbox().call("os:abort")
+        return call(function, *args)
+
+    monkeypatch.setattr(enzyme, "_call", crash_at_first)
+    found = enzyme.optimize_each(module, only=chosen)
+    assert "transpose_elementwise" in found
+    monkeypatch.setattr(enzyme, "_MAX_CRASHES", 2)
+    with pytest.raises(PassError, match="failed on module 'twice'"):
+        enzyme.optimize_each(module, only=chosen)
+
+
 def test_an_unknown_pattern_is_an_error(registered) -> None:
     made = hloenv.Pass("enzyme", patterns="transpose_transpos")
     with pytest.raises(PassOptionError, match="similar: transpose_transpose"):

@@ -5,7 +5,7 @@
     hloenv://dataset/SPLIT/SOURCE           those of one source
     hloenv://dataset/SPLIT/SOURCE/NAME      one module
     hloenv://SET/SPLIT                      a benchmark set: gpt2-train, diverse, all
-    hloenv://file/PATH                      HLO text or a proto
+    hloenv://file/PATH                      HLO text or a proto; all of a folder
     hloenv://generated/SEED                 a random module of the fuzzer
 
 The first four take conditions, as in `hloenv://dataset/train?max_instructions=600`:
@@ -78,7 +78,7 @@ def find_benchmarks(source: str | HloModule) -> Sequence[Benchmark]:
         )
     kind, _, rest = source.removeprefix(SCHEME).partition("/")
     if kind == "file":
-        return [_of_file(source, Path(rest))]
+        return _of_path(source, Path(rest))
     if kind == "generated":
         return [_generated(source, rest)]
     if kind in _SETS or kind == "dataset":
@@ -87,6 +87,17 @@ def find_benchmarks(source: str | HloModule) -> Sequence[Benchmark]:
         f"no benchmarks are at {source!r}; after {SCHEME} must come one of dataset, "
         f"{', '.join(list_benchmark_sets())}, file, generated"
     )
+
+
+def _of_path(uri: str, path: Path) -> list[Benchmark]:
+    """A file, or those of a folder that have no hidden name, sorted."""
+    if not path.is_dir():
+        return [_of_file(uri, path)]
+    files = sorted(each for each in path.iterdir() if each.is_file())
+    found = [each for each in files if not each.name.startswith(".")]
+    if not found:
+        raise ArgumentError(f"there is no file in the folder {str(path)!r} ({uri})")
+    return [_of_file(f"{SCHEME}file/{each}", each) for each in found]
 
 
 def _of_file(uri: str, path: Path) -> Benchmark:

@@ -27,7 +27,6 @@ from ..dataset.benchmarks import find_benchmarks
 from ..envs.candidates import Candidates
 from ..envs.rewrite import RewriteAllEnv
 from ..envs.rewrite_base import RewriteBase
-from ..envs.rewrite_observations import RewriteObservation
 from ..errors import ArgumentError
 from ..measurement.store import Store
 from ..rewrite.game import Game
@@ -135,7 +134,7 @@ class Example:
         value: sum of the rewards that follow.
     """
 
-    observation: RewriteObservation
+    observation: Any
     right: BoolArray
     weights: Int64Array
     value: float

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainings by PPO share: evaluations, checkpoints, the curve, resuming."""
+"""What trainings by PPO share: imitation, evaluations, checkpoints, resuming."""
 
 from __future__ import annotations
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from ..envs.base import CompilerEnv
-from . import run_state
+from . import imitation, run_state
 from .curve import write_curve
 from .graph_ppo import GraphPPO, Update
+from .networks import RewriteNetwork
 
 _RESUME = "resume.safetensors"
 REPORT, BEST, LAST = "report.json", "best.safetensors", "last.safetensors"
@@ -35,6 +37,8 @@ class PPORun(ABC):
         ppo: what learns.
         score: of the latest evaluation, `best` of the best one; NaN before the first.
         episode_return, entropy: of the latest update.
+        phase: "demonstrations", "imitation" or "ppo".
+        epochs, loss: of imitation; its passes so far, and the loss of the latest.
         rows: of the curve.
     """
 
@@ -59,6 +63,7 @@ class PPORun(ABC):
         self.folder, self.ppo = folder, ppo
         self.score = self.best = math.nan
         self.episode_return = self.entropy = math.nan
+        self.phase, self.epochs, self.loss = "demonstrations", 0, math.nan
         self.rows: list[dict[str, Any]] = []
         self._evaluate_every = evaluate_every
         self._report, self._writer = report, writer
@@ -89,8 +94,40 @@ class PPORun(ABC):
         """Of training, those of earlier processes included."""
         return self._before_s + time.monotonic() - self._began
 
+    def imitate(
+        self, examples: Sequence[imitation.Example], *, epochs: int, rate: float
+    ) -> None:
+        """Trains the network to decide as in examples; it starts over after a crash.
+
+        Args:
+            examples: of good decisions.
+            epochs: passes over them.
+            rate: learning rate.
+        """
+        ppo, self.phase = self.ppo, "imitation"
+        if isinstance(ppo.network, RewriteNetwork):
+            ppo.network.normalize([each.observation for each in examples])
+        unit = 1.0
+        if ppo.config.normalize_rewards:  # as PPO's values will be
+            ppo.moments.add(np.array([each.value for each in examples]))
+            unit = ppo.moments.deviation
+        optimizer = torch.optim.Adam(ppo.network.parameters(), lr=rate)
+        for epoch in range(epochs):
+            self.loss = imitation.imitate(
+                ppo.network,
+                examples,
+                optimizer=optimizer,
+                generator=ppo.generator,
+                unit=unit,
+            )
+            self.epochs = epoch + 1
+            self.log("imitation", {"loss": self.loss}, epoch)
+            self.tell()
+        self.loss = math.nan
+
     def learn(self, steps: int) -> None:
         """Trains until PPO has made so many steps, with evaluations."""
+        self.phase = "ppo"
         evaluated = self.ppo.step
 
         def learned(update: Update) -> None:

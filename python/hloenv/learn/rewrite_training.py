@@ -144,11 +144,9 @@ class _Run(PPORun):
             report=report,
             writer=writer_in(folder / "tensorboard", stack),
         )
-        self._phase = "demonstrations"
-        self._epochs = self._num_shown = 0
-        self._loss = math.nan
+        self._num_shown = 0
         if resume:
-            self._epochs = self.restore().get("epochs", 0)
+            self.epochs = self.restore().get("epochs", 0)
 
     # --- the phases
 
@@ -161,10 +159,8 @@ class _Run(PPORun):
             else:
                 seen = random_observations(config.make_env(), config.seed)
                 self.network.normalize(seen)
-            self._epochs = config.imitation_epochs
-            self._phase, self._loss = "imitation", math.nan
+            self.epochs, self.phase = config.imitation_epochs, "imitation"
             self.checkpoint()
-        self._phase = "ppo"
         self.learn(config.steps)
         model = load_gnn(self.folder / BEST)
         if "validation" in model.notes:
@@ -220,27 +216,9 @@ class _Run(PPORun):
                 continue  # a pass fails on this module
         if not examples:
             raise ArgumentError("no demonstration fits its module; delete the folder")
-        self.network.normalize([each.observation for each in examples])
-        unit = 1.0
-        if self.ppo.config.normalize_rewards:  # as PPO's values will be
-            self.ppo.moments.add(np.array([each.value for each in examples]))
-            unit = self.ppo.moments.deviation
-        optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=config.imitation_rate
+        self.imitate(
+            examples, epochs=config.imitation_epochs, rate=config.imitation_rate
         )
-        # Imitation takes minutes: it starts over after a crash.
-        generator = torch.Generator().manual_seed(config.seed)
-        for epoch in range(config.imitation_epochs):
-            loss = imitation.imitate(
-                self.network,
-                examples,
-                optimizer=optimizer,
-                generator=generator,
-                unit=unit,
-            )
-            self._phase, self._loss, self._epochs = "imitation", loss, epoch + 1
-            self.log("imitation", {"loss": loss}, epoch)
-            self.tell()
 
     # --- parts of PPORun
 
@@ -258,19 +236,19 @@ class _Run(PPORun):
 
     def counters(self) -> dict[str, Any]:
         """How far imitation is."""
-        return {"epochs": self._epochs}
+        return {"epochs": self.epochs}
 
     def progress(self) -> RewriteProgress:
         """The run now."""
         config = self.config
-        step = config.demonstrations + self._epochs + self.ppo.step
-        if self._phase == "demonstrations":
+        step = config.demonstrations + self.epochs + self.ppo.step
+        if self.phase == "demonstrations":
             step = self._num_shown
         return RewriteProgress(
             # The last rollout may go beyond.
             step=min(step, config.total),
-            phase=self._phase,
-            loss=self._loss,
+            phase=self.phase,
+            loss=self.loss,
             episode_return=self.episode_return,
             entropy=self.entropy,
             score=self.score,

@@ -55,8 +55,15 @@ class SubstitutionAgent:
     config: SubstitutionConfig
     notes: dict[str, Any]
 
-    def improve(self, module: HloModule, estimator: Estimator) -> Substituted:
-        """The cheapest module of one episode, in which the likeliest action is taken.
+    def improve(
+        self, module: HloModule, estimator: Estimator | None = None
+    ) -> Substituted:
+        """The module of one episode, in which the likeliest action is taken.
+
+        Args:
+            module: before layout assignment.
+            estimator: by which the episode's cheapest module counts; without one, its
+                last, and the costs are NaN.
 
         Raises:
             ArgumentError: the module cannot be estimated.
@@ -128,14 +135,14 @@ def network_of(config: SubstitutionConfig) -> nn.Module:
 
 
 def play(
-    env: SubstitutionEnv, choose: Callable[[Any], int], estimator: Estimator
+    env: SubstitutionEnv, choose: Callable[[Any], int], estimator: Estimator | None
 ) -> Substituted:
-    """The cheapest module of one episode.
+    """The cheapest module of one episode; the last without an estimator.
 
     Args:
         env: of one module.
         choose: from an observation to an action.
-        estimator: of the cost of a module.
+        estimator: of the cost of a module; None for costs of NaN.
 
     Raises:
         ArgumentError: the module cannot be estimated.
@@ -145,7 +152,7 @@ def play(
     observation, _ = env.reset()
     first = best = env.module
     cost = start_cost = _seconds(estimator, first)
-    if not math.isfinite(cost):
+    if math.isinf(cost):
         raise ArgumentError(f"module {first.name!r} cannot be estimated")
     path: list[str] = []
     best_path: tuple[str, ...] = ()
@@ -158,8 +165,8 @@ def play(
         if info["rule"]:
             path.append(info["rule"])
             seconds = _seconds(estimator, env.module)
-            num_failed += not math.isfinite(seconds)
-            if seconds < cost:
+            num_failed += math.isinf(seconds)
+            if estimator is None or seconds < cost:
                 best, cost, best_path = env.module, seconds, tuple(path)
     return Substituted(
         module=best,
@@ -167,13 +174,15 @@ def play(
         start_cost=start_cost,
         path=best_path,
         num_steps=steps,
-        num_costs=len(path) + 1,
+        num_costs=len(path) + 1 if estimator else 0,
         num_failed=num_failed,
         seconds=time.perf_counter() - started,
         is_complete=not env.error,
     )
 
 
-def _seconds(estimator: Estimator, module: HloModule) -> float:
+def _seconds(estimator: Estimator | None, module: HloModule) -> float:
+    if estimator is None:
+        return math.nan
     estimate = estimate_of(estimator, module)
     return estimate.seconds if estimate.is_ok else math.inf

@@ -31,9 +31,13 @@ class SubstitutionConfig(FileConfig):
         estimator: of the cost of a module, by name.
         reward: of a step; empty for "improved:" and the estimator, whose return is the
             gain of the best module, or for X-RLflow's "saved:" with that agent.
+        demonstrations: greedy searches over modules of `train` that are imitated first;
+            0 for none.
+        imitation_epochs: passes over the states of these searches.
+        imitation_rate: learning rate of these passes.
         passes: candidate passes whose choices are the substitutions; also those that a
             Python file registers (`hloenv.rule`).
-        steps: of PPO.
+        steps: of PPO, afterwards.
         max_steps: length of an episode.
         max_candidates: of one module; further ones are left out.
         num_envs: environments that are stepped together.
@@ -53,6 +57,9 @@ class SubstitutionConfig(FileConfig):
     validation: str = "hloenv://dataset/validation?max_instructions=600"
     estimator: str = "operators"
     reward: str = ""
+    demonstrations: int = 80
+    imitation_epochs: int = 20
+    imitation_rate: float = 1e-3
     passes: tuple[str, ...] = DEFAULT_PASSES
     steps: int = 20_000
     max_steps: int = 50
@@ -77,10 +84,14 @@ class SubstitutionConfig(FileConfig):
         self.pipelines()
         self.check_no_file("estimator", "reward")
         describe_estimator(self.estimator)
-        self.check_least(0, "seed")
-        self.check_least(1, "steps", "max_steps", "max_candidates", "num_envs")
+        self.check_least(0, "seed", "steps", "demonstrations", "imitation_epochs")
+        self.check_least(1, "max_steps", "max_candidates", "num_envs")
         self.check_least(1, "rounds", "evaluate_every", "max_validation")
         self.check_width()
+        if not self.imitation_rate > 0:
+            raise ArgumentError(
+                f"imitation_rate must be > 0, got {self.imitation_rate}"
+            )
         if self.device not in ("auto", "cpu", "cuda"):
             raise ArgumentError(
                 f"device must be auto, cpu or cuda, got {self.device!r}"
@@ -93,6 +104,17 @@ class SubstitutionConfig(FileConfig):
             UnknownPassError, PassOptionError: no such pass or option.
         """
         return [parse_pass(each) for each in self.passes]
+
+    @property
+    def imitates(self) -> bool:
+        """Whether the network imitates searches before PPO."""
+        return self.demonstrations > 0 and self.imitation_epochs > 0
+
+    @property
+    def total(self) -> int:
+        """What a run counts: demonstrations, passes of imitation, steps of PPO."""
+        imitation = self.demonstrations + self.imitation_epochs
+        return self.steps + (imitation if self.imitates else 0)
 
     @property
     def reward_of_step(self) -> str:

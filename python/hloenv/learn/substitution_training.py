@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains an agent on Substitution-v0 by PPO.
+"""Trains an agent on Substitution-v0: imitation of greedy searches, then PPO.
 
 A folder of a run has `config.json`; `curve.csv`, a row for each evaluation;
 `best.safetensors`, the agent that was best on the validation modules, and
@@ -45,6 +45,7 @@ from .substitution_agent import (
     play,
 )
 from .substitution_config import SubstitutionConfig
+from .substitution_imitation import examples_of
 
 Improve = Callable[[HloModule], Substituted]
 
@@ -54,7 +55,9 @@ class SubstitutionProgress:
     """A training run now.
 
     Attributes:
-        step: of PPO.
+        step: demonstrations, passes of imitation and steps of PPO so far.
+        phase: "demonstrations", "imitation" or "ppo".
+        loss: of imitation; nan in the other phases.
         episode_return: mean of the latest episodes; nan before the first.
         entropy: of a decision, in nats.
         score: geometric mean of the speed-ups on the validation modules, by estimate,
@@ -64,6 +67,8 @@ class SubstitutionProgress:
     """
 
     step: int
+    phase: str
+    loss: float = math.nan
     episode_return: float = math.nan
     entropy: float = math.nan
     score: float = math.nan
@@ -137,17 +142,21 @@ class _Run(PPORun):
             report=report,
             writer=writer_in(folder / "tensorboard", stack),
         )
+        self._num_shown = 0
         if resume:
             self.restore()
 
     def train(self) -> SubstitutionAgent:
         """Learns from where the run is, and compares the best agent with others."""
+        config = self.config
         if not self.rows:
-            if isinstance(self.network, RewriteNetwork):
-                seen = random_observations(self.config.make_env(), self.config.seed)
+            if config.imitates:
+                self._imitate()
+            elif isinstance(self.network, RewriteNetwork):
+                seen = random_observations(config.make_env(), config.seed)
                 self.network.normalize(seen)
             self.checkpoint()
-        self.learn(self.config.steps)
+        self.learn(config.steps)
         agent = load_substitution_agent(self.folder / BEST)
         if "validation" not in agent.notes:
             # The record of the training goes with the agent.
@@ -155,6 +164,25 @@ class _Run(PPORun):
             agent = SubstitutionAgent(agent.network, agent.config, notes)
             agent.save(self.folder / BEST)
         return agent
+
+    def _imitate(self) -> None:
+        config = self.config
+
+        def tell(count: int) -> None:
+            self._num_shown = count
+            self.tell()
+
+        examples = examples_of(
+            config.make_env,
+            drawn(config.train, config.demonstrations, seed=config.seed),
+            config.demonstrations,
+            self._estimator,
+            np.random.default_rng(config.seed),
+            tell,
+        )
+        self.imitate(
+            examples, epochs=config.imitation_epochs, rate=config.imitation_rate
+        )
 
     # --- parts of PPORun
 
@@ -177,9 +205,17 @@ class _Run(PPORun):
 
     def progress(self) -> SubstitutionProgress:
         """The run now."""
+        config = self.config
+        step = self._num_shown
+        if self.phase == "imitation":
+            step = config.demonstrations + self.epochs
+        elif self.phase == "ppo":
+            step = config.total - config.steps + self.ppo.step
         return SubstitutionProgress(
             # The last rollout may go beyond.
-            step=min(self.ppo.step, self.config.steps),
+            step=min(step, config.total),
+            phase=self.phase,
+            loss=self.loss,
             episode_return=self.episode_return,
             entropy=self.entropy,
             score=self.score,

@@ -53,8 +53,21 @@ def proposals_of(
     Raises:
         PassError: no replacement of arrays gives all of the changes.
     """
+    return to_proposals(
+        replacements_of(name, module, changed, split=split), has_layouts=True
+    )
+
+
+def replacements_of(
+    name: str, module: HloModule, changed: HloModule, *, split: bool
+) -> list[Replacement]:
+    """The same as replacements, so that those of several changes can be joined.
+
+    Raises:
+        PassError: no replacement of arrays gives all of the changes.
+    """
     if changed.fingerprint() == module.fingerprint():
-        return to_proposals(())
+        return []
     # Replacements of dead code have no effect.
     live = [run_passes(each, "dce").module for each in (module, changed)]
     texts = [parse_text(without_metadata(each.to_text())) for each in live]
@@ -67,9 +80,9 @@ def proposals_of(
     if split:
         attempts = [lambda: [x for each in both.changes() for x in each.parts(name)]]
     for attempt in attempts:
-        proposals = to_proposals(attempt(), has_layouts=True)
-        if _gives(proposals, module, changed):
-            return proposals
+        found = attempt()
+        if _gives(to_proposals(found, has_layouts=True), module, changed):
+            return found
     raise PassError(
         f"the function of pass {name!r} changes {module.name!r} in a way that no "
         "replacement of arrays gives; keep tuples and the instructions that make them, "

@@ -2,9 +2,9 @@
 """Enzyme-JAX's rewrites of StableHLO (`pip install 'hloenv[enzyme]'`) as a pass.
 
 `optimize` gives what its optimizer makes of a module. As a pass, that is an
-alternative, beside those of other passes: as a whole, or for chosen patterns, or each
-part alone. `verify_alternatives` compares their values. The optimizer runs in a child
-process.
+alternative, beside those of other passes: as a whole, for chosen patterns, for each
+part, or for each pattern. `verify_alternatives` compares their values. The optimizer
+runs in a child process.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._optional import needed_by
-from ..errors import HloEnvError, PassError, PassOptionError
+from ..errors import HloEnvError, PassError, PassOptionError, WorkerError
 from ..hlo.module import HloModule
 from ..hlo.pass_info import OptionValue, PassInfo, PassOption
 from ..hlo.python_passes import Proposals, add_pass
 from ..rewrite.sandbox import Sandbox
-from .changes import proposals_of
+from .changes import proposals_of, replacements_of
+from .passes import to_proposals
+from .rule import Replacement
 
 _WORKER = f"{__package__}.enzyme_worker"
 _TIMEOUT_S = 300.0
+# What MLIR changes whichever pattern it runs, in the place of a pattern's name.
+FOLDING = "folding"
+# On one module; a pattern that crashes is found by halves.
+_MAX_CRASHES = 24
 _lock = threading.Lock()
 
 
@@ -56,6 +62,59 @@ def optimize(module: HloModule, *, only: Sequence[str] = ()) -> HloModule:
             module.
         ImportError: enzyme-ad or jax is missing.
     """
+    chosen = _spelled(module, only)
+    try:
+        found: HloModule = _call("optimize", module, chosen)
+    except HloEnvError as error:
+        raise PassError(
+            f"Enzyme-JAX's optimizer failed on module {module.name!r}: {error}"
+        ) from error
+    return found
+
+
+def optimize_each(
+    module: HloModule, *, only: Sequence[str] = ()
+) -> dict[str, HloModule]:
+    """What each pattern that matches makes of a module, alone.
+
+    Args:
+        module: before XLA's layout assignment; not modified.
+        only: names of patterns; empty for all.
+
+    Returns:
+        Modules by name of the pattern; of those that give equal modules, the first.
+        `FOLDING` comes first where MLIR folds something, which it does whichever
+        pattern it runs. Patterns that fail on the module are left out.
+
+    Raises:
+        PassOptionError, PassError, ImportError: as `optimize`.
+    """
+    parts = [_spelled(module, only or patterns())]
+    found: dict[str, HloModule] = {}
+    names: dict[str, str] = {}
+    num_crashes = 0
+    while parts:
+        part = parts.pop(0)
+        try:
+            made: list[tuple[str, HloModule]] = _call("optimize_each", module, part)
+        except HloEnvError as error:
+            num_crashes += 1
+            if not isinstance(error, WorkerError) or num_crashes > _MAX_CRASHES:
+                raise PassError(
+                    f"Enzyme-JAX's optimizer failed on module {module.name!r}: {error}"
+                ) from error
+            if len(part) > 1:  # one of them hides the others
+                middle = len(part) // 2
+                parts[:0] = [part[:middle], part[middle:]]
+            continue
+        for pattern, changed in made:
+            found.setdefault(changed.fingerprint(), changed)
+            names.setdefault(changed.fingerprint(), _name_of(pattern) or FOLDING)
+    return {names[key]: changed for key, changed in found.items()}
+
+
+def _spelled(module: HloModule, names: Sequence[str]) -> list[str]:
+    """Patterns with their parameters, where module and names are right."""
     if module.position is not None and module.position.has_layouts:
         raise PassError(
             f"Enzyme-JAX's optimizer cannot take module {module.name!r}, which is "
@@ -63,7 +122,7 @@ def optimize(module: HloModule, *, only: Sequence[str] = ()) -> HloModule:
             "before XLA's layout assignment"
         )
     known = _patterns()
-    for name in only:
+    for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3)
             hint = f"; similar: {', '.join(close)}" if close else ""
@@ -71,13 +130,7 @@ def optimize(module: HloModule, *, only: Sequence[str] = ()) -> HloModule:
                 f"Enzyme-JAX has no pattern {name!r} among its {len(known)} "
                 f"(hloenv.rules.enzyme.patterns()){hint}"
             )
-    try:
-        found: HloModule = _call("optimize", module, [known[name] for name in only])
-    except HloEnvError as error:
-        raise PassError(
-            f"Enzyme-JAX's optimizer failed on module {module.name!r}: {error}"
-        ) from error
-    return found
+    return [known[name] for name in names]
 
 
 class EnzymePass:
@@ -104,6 +157,13 @@ class EnzymePass:
                 "Makes an alternative of each part of the changes, in place of one; a "
                 "part need not be right by itself.",
             ),
+            PassOption(
+                "each",
+                "bool",
+                False,
+                "Applies each pattern alone, so that a choice is one pattern in one "
+                "part; a rule is a pattern's name.",
+            ),
         ),
         candidate=True,
         class_name="enzyme_ad",
@@ -119,13 +179,29 @@ class EnzymePass:
             PassError, PassOptionError: as `optimize`, or no replacement of arrays gives
                 its changes.
         """
-        names = str(options.get("patterns", "")).split(";")
+        text = str(options.get("patterns", ""))
+        names = [each for each in text.split(";") if each]
         try:
-            changed = optimize(module, only=[each for each in names if each])
+            if options.get("each", False):
+                return _proposals_of_each(module, names)
+            changed = optimize(module, only=names)
         except ImportError as error:
             raise PassError(str(error)) from error
         split = bool(options.get("regions", False))
         return proposals_of("enzyme", module, changed, split=split)
+
+
+def _proposals_of_each(module: HloModule, names: Sequence[str]) -> Proposals:
+    """The parts that each pattern changes; equal ones are the first pattern's."""
+    found: dict[Any, Replacement] = {}
+    for pattern, changed in optimize_each(module, only=names).items():
+        try:
+            parts = replacements_of(pattern, module, changed, split=True)
+        except PassError:  # no replacement of arrays gives it
+            continue
+        for part in parts:
+            found.setdefault((part.originals, part.reads, part.body), part)
+    return to_proposals(list(found.values()), has_layouts=True)
 
 
 def register() -> None:
@@ -140,7 +216,12 @@ def _patterns() -> dict[str, str]:
         import enzyme_ad  # noqa: F401
         import jaxlib  # noqa: F401
     found: tuple[str, ...] = _call("patterns")
-    return {each.partition("<")[0].partition("(")[0]: each for each in found}
+    return {_name_of(each): each for each in found}
+
+
+def _name_of(pattern: str) -> str:
+    """Its name without parameters."""
+    return pattern.partition("<")[0].partition("(")[0]
 
 
 def _call(function: str, *args: Any) -> Any:

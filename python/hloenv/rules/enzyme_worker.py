@@ -7,6 +7,7 @@ ends the process.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from ..hlo.module import HloModule
 from ..hlo.text import COMMENT, Computation, parse_text
 from ..runtime.jaxlib.stablehlo import stablehlo_of
 
+# Of equal gradients of batch normalizations, which no frontend makes.
+_MATCHES_NOTHING = "cse_batch_norm_grad<16>"
 # Attributes of Enzyme's dialects, which jaxlib does not know.
 _OWN = re.compile(r"^enzyme")
 
@@ -42,20 +45,66 @@ def optimize(module: HloModule, chosen: Sequence[str]) -> HloModule:
         A module with the same inputs and outputs.
     """
     from enzyme_ad.jax import enzyme_call, primitives
+
+    whole = primitives.full_optimization_pass_pipeline()
+    name, text = enzyme_call.run_pass_pipeline(
+        ["main"], _text_of(module), _pipeline_of(chosen) if chosen else whole
+    )
+    return _with_results_of(_to_hlo(text, name), module)
+
+
+def optimize_each(
+    module: HloModule, chosen: Sequence[str]
+) -> list[tuple[str, HloModule]]:
+    """What patterns make of a module, each alone, until it does not match any more.
+
+    Args:
+        module: before XLA's layout assignment.
+        chosen: the patterns.
+
+    Returns:
+        The patterns that change the module, with what they make of it; without those
+        that fail. First "", if
+        something changes without them: MLIR folds, whichever pattern it runs, constants
+        and what undoes another operation. That is in the other modules, too.
+    """
+    from enzyme_ad.jax import enzyme_call
+
+    text = _text_of(module)
+
+    def run(pattern: str) -> tuple[str, str]:
+        pipeline = _pipeline_of([pattern])
+        name, found = enzyme_call.run_pass_pipeline(["main"], text, pipeline)
+        return str(name), str(found)
+
+    folded = run(_MATCHES_NOTHING)
+    found = {folded[1]: ("", folded[0])}
+    for pattern in chosen:
+        with contextlib.suppress(RuntimeError, ValueError):  # it fails
+            name, changed = run(pattern)
+            found.setdefault(changed, (pattern, name))
+    modules = [
+        (pattern, _with_results_of(_to_hlo(changed, name), module))
+        for changed, (pattern, name) in found.items()
+    ]
+    is_folded = modules[0][1].fingerprint() != module.fingerprint()
+    return modules[0 if is_folded else 1 :]
+
+
+def _text_of(module: HloModule) -> str:
     from jax.interpreters.mlir import make_ir_context
     from jaxlib.mlir import ir
 
-    if not chosen:
-        pipeline = primitives.full_optimization_pass_pipeline()
-    else:
-        pipeline = (
-            f"enzyme-hlo-generate-td{{patterns={';'.join(chosen)}}},"
-            "transform-interpreter,enzyme-hlo-remove-transform"
-        )
     with make_ir_context():
-        text = str(ir.Module.parse(stablehlo_of(module)))
-    name, text = enzyme_call.run_pass_pipeline(["main"], text, pipeline)
-    return _with_results_of(_to_hlo(text, name), module)
+        return str(ir.Module.parse(stablehlo_of(module)))
+
+
+def _pipeline_of(chosen: Sequence[str]) -> str:
+    """The passes that apply patterns until none matches."""
+    return (
+        f"enzyme-hlo-generate-td{{patterns={';'.join(chosen)}}},"
+        "transform-interpreter,enzyme-hlo-remove-transform"
+    )
 
 
 def _to_hlo(text: str, name: str) -> HloModule:

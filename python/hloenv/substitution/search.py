@@ -46,7 +46,7 @@ class Substituted:
 
     Attributes:
         module: the best module.
-        cost: its estimate, in seconds.
+        cost: its estimate, in seconds; NaN where nothing was estimated.
         start_cost: that of the start.
         path: names of the substitutions that lead to it.
         num_steps: modules that were expanded.
@@ -69,7 +69,7 @@ class Substituted:
     @property
     def speedup(self) -> float:
         """Estimated time of the start over that of the best module."""
-        return self.start_cost / self.cost if self.cost > 0 else 1.0
+        return self.start_cost / self.cost if self.cost else 1.0
 
 
 class Costs:

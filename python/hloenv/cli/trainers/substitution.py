@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 SUMMARY = "train an agent that substitutes one subgraph at a time"
 DESCRIPTION = (
-    "Trains an agent on hloenv/Substitution-v0 by proximal policy optimization: "
-    "X-RLflow's, which sees whole candidate graphs, or one whose scorer all candidates "
-    "share. CONFIG is a TOML file; what it leaves out has a default. At the end, the "
-    "best agent on the validation modules is compared with a random one and with "
-    "greedy search over the same substitutions, by the estimated cost. The run's "
-    "folder holds the learning curve, the best agent and what --resume needs, also "
-    "after a crash."
+    "Trains an agent on hloenv/Substitution-v0: X-RLflow's, which sees whole candidate "
+    "graphs, or one whose scorer all candidates share. It imitates greedy searches on "
+    "training modules, and then learns by proximal policy optimization. CONFIG is a "
+    "TOML file; what it leaves out has a default. At the end, the best agent on the "
+    "validation modules is compared with a random one and with greedy search over the "
+    "same substitutions, by the estimated cost. The run's folder holds the learning "
+    "curve, the best agent and what --resume needs, also after a crash."
 )
 EXAMPLES = """\
 examples:
@@ -39,6 +39,7 @@ a configuration; hloenv.learn.SubstitutionConfig describes all settings:
   estimator = "operators"             # or kernel-cache, or of --import FILE
   train = "hloenv://dataset/train?max_instructions=600"
   passes = ["substitutions", "reassociate", "merge-dots"]  # or of --import FILE
+  demonstrations = 80                 # greedy searches that it imitates; 0 for none
   steps = 20000
   [ppo]                               # hloenv.learn.graph_ppo.PPOConfig
   learning_rate = 5e-4
@@ -47,6 +48,7 @@ a configuration; hloenv.learn.SubstitutionConfig describes all settings:
 _SMALL = {
     "train": "hloenv://dataset/train?min_instructions=30&max_instructions=120",
     "validation": "hloenv://dataset/validation?min_instructions=30&max_instructions=120",
+    "demonstrations": 40,
     "steps": 512,
     "max_steps": 12,
     "max_candidates": 40,
@@ -58,7 +60,7 @@ _SMALL = {
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    add_run_arguments(parser, steps=20_000, has_small=True)
+    add_run_arguments(parser, steps=20_000, least_steps=0, has_small=True)
     parser.add_argument(
         "--agent",
         choices=("shared", "xrlflow"),
@@ -73,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     )
     config = config_of(args, config_class, "agent", small=_SMALL)
     train = load_attribute("hloenv.learn.substitution_training:train_substitution")
-    with shown(config.steps, describe, is_shown=not args.json) as report:
+    with shown(config.total, describe, is_shown=not args.json) as report:
         agent = train(config, args.output, resume=args.resume, report=report)
     scores, num_modules = read_report(args.output, "methods")
     best = Path(args.output) / "best.safetensors"
@@ -97,9 +99,11 @@ def run(args: argparse.Namespace) -> None:
 
 def describe(progress: SubstitutionProgress) -> str:
     """The figures of a training run, in one line."""
-    return figures(
+    known = figures(
+        ("loss", progress.loss, ".3f"),
         ("return", progress.episode_return, ".3f"),
         ("entropy", progress.entropy, ".2f"),
         ("speed-up", progress.score, ".3f"),
         ("best", progress.best_score, ".3f"),
     )
+    return f"{progress.phase}, {known}" if known else progress.phase
