@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares searches over substitutions: estimated and measured times.
 
-One rule set and one cost for all but Enzyme-JAX, which has its own, and for two
-greedy searches by times of kernels, which show what the cost is worth, and what single
-patterns of Enzyme-JAX are: greedy, TASO's backtracking (alpha 1.0 and 1.05), equality
-saturation by egglog with extraction by an integer program and by greedy, the e-graph
-that a tree search builds, Enzyme-JAX's optimizer, and agents that `GraphPPO` trains on each model: X-RLflow's (whole candidate
-graphs) and ours (one scorer on one alternative graph). The best module of each is
-compiled, its outputs are compared with the original's, and it is measured beside it.
+One rule set and one cost for all but Enzyme-JAX, which has its own, and for two greedy
+searches by times of kernels, which show what the cost is worth, and what patterns of
+Enzyme-JAX are worth one by one: greedy, TASO's backtracking (alpha 1.0 and 1.05),
+equality saturation by egglog with extraction by an integer program and by greedy, the
+e-graph that a tree search builds, Enzyme-JAX's optimizer, and agents that `GraphPPO`
+trains on each model: X-RLflow's (whole candidate graphs) and ours (one scorer on one
+alternative graph). The best module of each is compiled, its outputs are compared with
+the original's, and it is measured beside it.
 
     python scripts/reports/run_substitution.py --search-only
     python scripts/reports/run_substitution.py --doc docs/results/substitution.md

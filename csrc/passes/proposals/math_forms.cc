@@ -2,8 +2,9 @@
 // Proposes arithmetic for functions that XLA's CPU backend computes by a call
 // of the C library for each element: sine, cosine and tangent, the angle of a
 // point (atan2, of which jax makes the inverse functions), the remainder of a
-// division, and powers with some exponents. All in double precision, where it
-// is exact or has bits to spare, so that LLVM uses vectors. For example
+// division, and powers with some exponents. Narrow numbers in double precision,
+// where it is exact or has bits to spare, so that LLVM uses vectors; doubles in
+// pairs of doubles (double_math.cc). For example
 //
 //   s = f32[1000] sine(x)
 //
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "passes/proposals/general_passes.h"
+#include "passes/proposals/math_rules.h"
 #include "passes/proposals/number_keys.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
@@ -46,6 +48,8 @@ constexpr double kTwoOverPi[] = {
     0x1.45f306cp-1,   0x1.c9c882ap-29,  0x1.4fe13a8p-59, 0x1.f47d4d0p-86,
     0x1.bb81b6cp-113, 0x1.4acc9e0p-143, 0x1.0e4107cp-170};
 constexpr double kPi = 3.14159265358979323846;
+// Of pi, less the double.
+constexpr double kPiRest = 1.2246467991473532e-16;
 // Of sin(r) / r and cos(r) in r^2: Taylor's, with an error of 2e-9 up to pi/4.
 constexpr double kSine[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040,
                             1.0 / 362880};
@@ -63,8 +67,11 @@ constexpr float kSmall = 0x1p-12f;
 // Quotients below have so few bits that a double tells them from the next
 // integer, and that their product with the divisor is exact.
 constexpr double kMaxQuotient = 0x1p28;
-// Of exponents, in quarters.
+// Of exponents, in quarters; of doubles, which lose a bit with each doubling.
 constexpr int64_t kMaxQuarters = 4 * 16;
+constexpr int64_t kMaxQuartersOfDoubles = 4 * 8;
+
+}  // namespace
 
 HloInstruction* Polynomial(absl::Span<const double> coefficients,
                            HloInstruction* z, Elementwise& build) {
@@ -75,6 +82,92 @@ HloInstruction* Polynomial(absl::Span<const double> coefficients,
   }
   return sum;
 }
+
+HloInstruction* OfQuadrant(HloOpcode function, HloInstruction* quadrant,
+                           HloInstruction* sine, HloInstruction* cosine,
+                           Elementwise& build) {
+  if (function == HloOpcode::kCos) {
+    quadrant = build.Binary(HloOpcode::kAdd, quadrant, build.Number(1.0));
+  }
+  const auto half_of = [&](HloInstruction* integer) {
+    return build.Binary(HloOpcode::kMultiply, integer, build.Number(0.5));
+  };
+  HloInstruction* half = half_of(quadrant);
+  HloInstruction* pairs = build.Unary(HloOpcode::kFloor, half);
+  const auto if_even = [&](HloInstruction* even, HloInstruction* odd) {
+    return build.Select(ComparisonDirection::kEq, half, pairs, even, odd);
+  };
+  const auto negated = [&](HloInstruction* number) {
+    return build.Unary(HloOpcode::kNegate, number);
+  };
+  if (function == HloOpcode::kTan) {
+    return build.Binary(HloOpcode::kDivide, if_even(sine, negated(cosine)),
+                        if_even(cosine, sine));
+  }
+  HloInstruction* value = if_even(sine, cosine);
+  HloInstruction* half_pairs = half_of(pairs);
+  return build.Select(ComparisonDirection::kEq, half_pairs,
+                      build.Unary(HloOpcode::kFloor, half_pairs), value,
+                      negated(value));
+}
+
+HloInstruction* Whole(HloInstruction* x, const xla::Shape& shape) {
+  if (!x->shape().dimensions().empty() || shape.dimensions().empty()) return x;
+  return x->parent()->AddInstruction(
+      HloInstruction::CreateBroadcast(shape, x, {}));
+}
+
+namespace {
+
+// A computation of a tuple of operands, each whole.
+HloComputation* BranchOf(xla::HloModule* module, const xla::Shape& operands,
+                         const xla::Shape& shape, const OfOperands& function) {
+  HloComputation::Builder builder("math");
+  builder.AddInstruction(
+      HloInstruction::CreateParameter(0, operands, "operands"));
+  HloComputation* computation = module->AddEmbeddedComputation(builder.Build());
+  HloInstruction* parameter = computation->parameter_instruction(0);
+  std::vector<HloInstruction*> elements;
+  for (size_t i = 0; i < operands.tuple_shapes().size(); ++i) {
+    elements.push_back(
+        Whole(computation->AddInstruction(HloInstruction::CreateGetTupleElement(
+                  operands.tuple_shapes(i), parameter, i)),
+              shape));
+  }
+  Elementwise build(computation, shape);
+  computation->set_root_instruction(function(elements, build),
+                                    /*accept_different_shape=*/true);
+  return computation;
+}
+
+}  // namespace
+
+absl::StatusOr<HloInstruction*> WhereAll(HloInstruction* is_fast,
+                                         Arrays operands,
+                                         const OfOperands& fast,
+                                         const OfOperands& any) {
+  HloComputation* computation = is_fast->parent();
+  const xla::Shape& shape = operands[0]->shape();
+  HloInstruction* all = is_fast;
+  if (!shape.dimensions().empty()) {
+    std::vector<int64_t> dimensions(shape.dimensions().size());
+    std::iota(dimensions.begin(), dimensions.end(), 0);
+    HloInstruction* truth = computation->AddInstruction(
+        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<bool>(true)));
+    HLOENV_ASSIGN_OR_RETURN(
+        all, xla::MakeReduceHlo(is_fast, truth, dimensions, HloOpcode::kAnd));
+  }
+  HloInstruction* tuple =
+      computation->AddInstruction(HloInstruction::CreateTuple(operands));
+  const auto branch = [&](const OfOperands& function) {
+    return BranchOf(computation->parent(), tuple->shape(), shape, function);
+  };
+  HloComputation* first = branch(fast);
+  return computation->AddInstruction(HloInstruction::CreateConditional(
+      shape, all, tuple, first, tuple, branch(any)));
+}
+
+namespace {
 
 // An angle as a multiple n of pi / 2 and a rest of pi / 4 at most.
 struct Reduced {
@@ -111,41 +204,16 @@ Reduced ReducedAngle(HloInstruction* x, Elementwise& build) {
           build.Binary(HloOpcode::kMultiply, rest, build.Number(kPi / 2))};
 }
 
-HloInstruction* HalfOf(HloInstruction* integer, Elementwise& build) {
-  return build.Binary(HloOpcode::kMultiply, integer, build.Number(0.5));
-}
-
 HloInstruction* BuildPeriodic(HloOpcode function, HloInstruction* x,
                               Elementwise& build) {
-  auto [quadrant, rest] = ReducedAngle(x, build);
-  if (function == HloOpcode::kCos) {
-    quadrant = build.Binary(HloOpcode::kAdd, quadrant, build.Number(1.0));
-  }
+  const auto [quadrant, rest] = ReducedAngle(x, build);
   HloInstruction* square = build.Binary(HloOpcode::kMultiply, rest, rest);
   HloInstruction* sine = build.Binary(HloOpcode::kMultiply, rest,
                                       Polynomial(kSine, square, build));
   HloInstruction* cosine = Polynomial(kCosine, square, build);
-  HloInstruction* half = HalfOf(quadrant, build);
-  HloInstruction* pairs = build.Unary(HloOpcode::kFloor, half);
-  const auto if_even = [&](HloInstruction* even, HloInstruction* odd) {
-    return build.Select(ComparisonDirection::kEq, half, pairs, even, odd);
-  };
-  const auto negated = [&](HloInstruction* number) {
-    return build.Unary(HloOpcode::kNegate, number);
-  };
-  HloInstruction* value;
-  if (function == HloOpcode::kTan) {
-    value = build.Binary(HloOpcode::kDivide, if_even(sine, negated(cosine)),
-                         if_even(cosine, sine));
-  } else {
-    value = if_even(sine, cosine);
-    HloInstruction* half_pairs = HalfOf(pairs, build);
-    value = build.Select(ComparisonDirection::kEq, half_pairs,
-                         build.Unary(HloOpcode::kFloor, half_pairs), value,
-                         negated(value));
-  }
   const xla::PrimitiveType type = x->shape().element_type();
-  value = build.Convert(value, type);
+  HloInstruction* value =
+      build.Convert(OfQuadrant(function, quadrant, sine, cosine, build), type);
   if (function == HloOpcode::kCos) return value;
   // Also keeps the sign of a zero, and numbers below the smallest normal one.
   HloInstruction* small = build.Convert(build.Constant(kSmall), type);
@@ -178,25 +246,40 @@ HloInstruction* BuildAngle(HloInstruction* y, HloInstruction* x,
       HloOpcode::kDivide, build.Binary(HloOpcode::kSubtract, slope, one),
       build.Binary(HloOpcode::kAdd, slope, one));
   HloInstruction* tangent = if_steep(turned, slope);
-  HloInstruction* square = build.Binary(HloOpcode::kMultiply, tangent, tangent);
-  HloInstruction* angle = build.Binary(HloOpcode::kMultiply, tangent,
-                                       Polynomial(kArcTangent, square, build));
-  angle = build.Binary(HloOpcode::kAdd, angle,
-                       if_steep(build.Number(kPi / 4), zero));
-  const auto from = [&](double turn) {
-    return build.Binary(HloOpcode::kSubtract, build.Number(turn), angle);
+  const bool is_double = type == xla::F64;
+  HloInstruction* base = if_steep(build.Number(kPi / 4), zero);
+  HloInstruction* angle;
+  if (is_double) {
+    HloInstruction* base_rest = if_steep(build.Number(kPiRest / 4), zero);
+    angle = DoubleArcTangent(tangent, base, base_rest, build);
+  } else {
+    HloInstruction* square =
+        build.Binary(HloOpcode::kMultiply, tangent, tangent);
+    angle = build.Binary(HloOpcode::kMultiply, tangent,
+                         Polynomial(kArcTangent, square, build));
+    angle = build.Binary(HloOpcode::kAdd, angle, base);
+  }
+  // A half of a turn, or a quarter, less the angle.
+  const auto from = [&](double share) {
+    HloInstruction* turn = build.Number(kPi * share);
+    if (!is_double) return build.Binary(HloOpcode::kSubtract, turn, angle);
+    HloInstruction* rest = build.Binary(HloOpcode::kSubtract, angle,
+                                        build.Number(kPiRest * share));
+    return build.Binary(HloOpcode::kSubtract, turn, rest);
   };
-  angle = build.Select(ComparisonDirection::kGt, height, width, from(kPi / 2),
-                       angle);
+  angle =
+      build.Select(ComparisonDirection::kGt, height, width, from(0.5), angle);
   // Zeros have signs.
-  const xla::PrimitiveType bits = type == xla::F32 ? xla::S32 : xla::S16;
+  const xla::PrimitiveType bits = is_double          ? xla::S64
+                                  : type == xla::F32 ? xla::S32
+                                                     : xla::S16;
   HloInstruction* no_bits = build.Convert(build.Constant<int32_t>(0), bits);
   const auto if_negative = [&](HloInstruction* number, HloInstruction* then,
                                HloInstruction* otherwise) {
     return build.Select(ComparisonDirection::kLt, build.Bits(number, bits),
                         no_bits, then, otherwise);
   };
-  angle = if_negative(x, from(kPi), angle);
+  angle = if_negative(x, from(1.0), angle);
   angle = if_negative(y, build.Unary(HloOpcode::kNegate, angle), angle);
   return build.Convert(angle, type);
 }
@@ -222,74 +305,33 @@ HloInstruction* ExactRemainder(HloInstruction* x, HloInstruction* y,
   return build.Convert(rest, x->shape().element_type());
 }
 
-// A computation of an array of `shape` and a second one, or a number in its
-// place, which it broadcasts.
-HloComputation* BranchOf(
-    xla::HloModule* module, const xla::Shape& pair, const xla::Shape& shape,
-    const std::function<HloInstruction*(HloInstruction*, HloInstruction*,
-                                        Elementwise&)>& function) {
-  HloComputation::Builder builder("remainder");
-  builder.AddInstruction(HloInstruction::CreateParameter(0, pair, "pair"));
-  HloComputation* computation = module->AddEmbeddedComputation(builder.Build());
-  HloInstruction* parameter = computation->parameter_instruction(0);
-  const auto element = [&](int64_t i) {
-    return computation->AddInstruction(HloInstruction::CreateGetTupleElement(
-        pair.tuple_shapes(i), parameter, i));
-  };
-  HloInstruction* x = element(0);
-  HloInstruction* y = element(1);
-  if (y->shape().dimensions().empty() && !shape.dimensions().empty()) {
-    y = computation->AddInstruction(
-        HloInstruction::CreateBroadcast(shape, y, {}));
-  }
-  Elementwise build(computation, shape);
-  computation->set_root_instruction(function(x, y, build),
-                                    /*accept_different_shape=*/true);
-  return computation;
-}
-
 absl::StatusOr<HloInstruction*> BuildRemainder(HloInstruction* x,
                                                HloInstruction* y) {
-  HloComputation* computation = x->parent();
   const xla::Shape& shape = x->shape();
+  const bool is_double = shape.element_type() == xla::F64;
   // All quotients are small, or the C library's function is called for all.
-  Elementwise build(computation, shape);
-  HloInstruction* whole_y = y;
-  if (y->shape().dimensions().empty() && !shape.dimensions().empty()) {
-    whole_y = build.Add(HloInstruction::CreateBroadcast(shape, y, {}));
-  }
+  Elementwise build(x->parent(), shape);
   const auto magnitude = [&](HloInstruction* number) {
     return build.Unary(HloOpcode::kAbs, build.Convert(number, xla::F64));
   };
-  HloInstruction* limit = build.Binary(HloOpcode::kMultiply, magnitude(whole_y),
-                                       build.Number(kMaxQuotient));
+  HloInstruction* limit =
+      build.Binary(HloOpcode::kMultiply, magnitude(Whole(y, shape)),
+                   build.Number(is_double ? kMaxDoubleQuotient : kMaxQuotient));
   const xla::Shape truth = build.ShapeOf(xla::PRED);
   HloInstruction* is_small = build.Add(HloInstruction::CreateCompare(
       truth, magnitude(x), limit, ComparisonDirection::kLt));
   HloInstruction* is_finite = build.Add(HloInstruction::CreateCompare(
       truth, limit, build.Number(std::numeric_limits<double>::infinity()),
       ComparisonDirection::kLt));
-  HloInstruction* both = build.Binary(HloOpcode::kAnd, is_small, is_finite);
-  HloInstruction* all = both;
-  if (!shape.dimensions().empty()) {
-    std::vector<int64_t> dimensions(shape.dimensions().size());
-    std::iota(dimensions.begin(), dimensions.end(), 0);
-    HloInstruction* truth_value = build.Add(
-        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<bool>(true)));
-    HLOENV_ASSIGN_OR_RETURN(
-        all,
-        xla::MakeReduceHlo(both, truth_value, dimensions, HloOpcode::kAnd));
-  }
-  HloInstruction* pair = build.Add(HloInstruction::CreateTuple({x, y}));
-  HloComputation* fast =
-      BranchOf(x->GetModule(), pair->shape(), shape, &ExactRemainder);
-  HloComputation* any =
-      BranchOf(x->GetModule(), pair->shape(), shape,
-               [](HloInstruction* a, HloInstruction* b, Elementwise& in) {
-                 return in.Binary(HloOpcode::kRemainder, a, b);
-               });
-  return build.Add(
-      HloInstruction::CreateConditional(shape, all, pair, fast, pair, any));
+  return WhereAll(
+      build.Binary(HloOpcode::kAnd, is_small, is_finite), {x, y},
+      [is_double](Arrays of, Elementwise& in) {
+        return is_double ? DoubleRemainder(of[0], of[1], in)
+                         : ExactRemainder(of[0], of[1], in);
+      },
+      [](Arrays of, Elementwise& in) {
+        return in.Binary(HloOpcode::kRemainder, of[0], of[1]);
+      });
 }
 
 // x to the power of a number of quarters, other than 0.
@@ -331,6 +373,9 @@ HloInstruction* BuildPower(HloInstruction* x, int64_t quarters,
 
 // A constant exponent in quarters; nothing if it has none, or too many.
 std::optional<int64_t> QuartersOf(const HloInstruction& exponent) {
+  const int64_t limit = exponent.shape().element_type() == xla::F64
+                            ? kMaxQuartersOfDoubles
+                            : kMaxQuarters;
   const HloInstruction* number = &exponent;
   if (number->opcode() == HloOpcode::kBroadcast) number = number->operand(0);
   if (number->opcode() != HloOpcode::kConstant ||
@@ -341,21 +386,22 @@ std::optional<int64_t> QuartersOf(const HloInstruction& exponent) {
   // XLA's simplifier has forms of its own for 1/2, 1, 2 and 3.
   const bool is_common = std::abs(quarters) == 2 || std::abs(quarters) == 4 ||
                          quarters == 8 || quarters == 12;
-  if (!(std::abs(quarters) <= kMaxQuarters) || quarters == 0 || is_common ||
+  if (!(std::abs(quarters) <= limit) || quarters == 0 || is_common ||
       quarters != std::floor(quarters)) {
     return std::nullopt;
   }
   return static_cast<int64_t>(quarters);
 }
 
-bool IsNarrowFloat(const xla::Shape& shape) {
+bool IsKnownFloat(const xla::Shape& shape) {
   const xla::PrimitiveType type = shape.element_type();
-  return type == xla::F32 || type == xla::F16 || type == xla::BF16;
+  return type == xla::F64 || type == xla::F32 || type == xla::F16 ||
+         type == xla::BF16;
 }
 
 bool IsMeant(const HloInstruction& root, RuleContext& context) {
   // Arithmetic may be computed once for each reader, and rounded differently.
-  return IsPlain(root) && IsNarrowFloat(root.shape()) &&
+  return IsPlain(root) && IsKnownFloat(root.shape()) &&
          !xla::ShapeUtil::IsZeroElementArray(root.shape()) &&
          !root.has_result_accuracy() && !context.IsCompared(root);
 }
@@ -375,7 +421,10 @@ void ProposePeriodic(const HloInstruction& root, RuleContext& context,
   }
   Propose(
       PeriodicRule(), root, {root.operand(0)},
-      [function, &root](absl::Span<HloInstruction* const> x) {
+      [function, &root](Arrays x) -> absl::StatusOr<HloInstruction*> {
+        if (root.shape().element_type() == xla::F64) {
+          return BuildDoublePeriodic(function, x[0]);
+        }
         Elementwise build(x[0]->parent(), root.shape());
         return BuildPeriodic(function, x[0], build);
       },
@@ -428,37 +477,37 @@ void ProposePower(const HloInstruction& root, RuleContext& context,
 const Rule& PeriodicRule() {
   static constexpr Rule rule = {
       "periodic",
-      "Rewrites a sine, cosine or tangent of numbers of up to 32 bits as a "
-      "reduction of the angle and polynomials, in double precision. Floats "
-      "round differently, by the last bits.",
+      "Rewrites a sine, cosine or tangent as a reduction of the angle and "
+      "polynomials, in double precision; of doubles where all are below 2^20, "
+      "which is tested when it runs. Floats round differently, by the last "
+      "bits.",
       &ProposePeriodic};
   return rule;
 }
 const Rule& AngleRule() {
   static constexpr Rule rule = {
       "angle",
-      "Rewrites atan2 of numbers of up to 32 bits as a division and a "
-      "polynomial, in double precision. Floats round differently, by the last "
-      "bits.",
+      "Rewrites atan2 as a division and a polynomial, in double precision. "
+      "Floats round differently, by the last bits.",
       &ProposeAngle};
   return rule;
 }
 const Rule& PowerRule() {
   static constexpr Rule rule = {
       "power",
-      "Rewrites a power of numbers of up to 32 bits whose exponent is a number "
-      "of quarters, of up to 16, as products and square roots, in double "
-      "precision. Floats round differently, by the last bits.",
+      "Rewrites a power whose exponent is a number of quarters, of up to 16 (8 "
+      "for doubles), as products and square roots, in double precision. Floats "
+      "round differently, by the last bits.",
       &ProposePower};
   return rule;
 }
 const Rule& RemainderRule() {
   static constexpr Rule rule = {
       "remainder",
-      "Rewrites a remainder of numbers of up to 32 bits as arithmetic in "
-      "double precision, where all quotients are below 2^28, which is tested "
-      "when it runs: with one that is not, or is no number, it stays a "
-      "remainder. Exact.",
+      "Rewrites a remainder as arithmetic in double precision, where all "
+      "quotients are below 2^28 (2^26 of doubles), which is tested when it "
+      "runs: with one that is not, or is no number, it stays a remainder. "
+      "Exact.",
       &ProposeRemainder};
   return rule;
 }

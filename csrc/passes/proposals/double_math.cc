@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of doubles as arithmetic, for math-forms. There is no wider type to
+// compute in: what a double has no bits for is kept in a second one.
+#include <cstdint>
+#include <utility>
+
+#include "passes/proposals/labelled.h"
+#include "passes/proposals/math_rules.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/primitive_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::ComparisonDirection;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+constexpr double kQuadrants = 0x1.45f306dc9c883p-1;
+// pi / 2 in three parts. The first two have 33 and 34 bits, so that their
+// products with up to 2^20 are exact.
+constexpr double kHalfPi[] = {0x1.921fb544p+0, 0x1.0b4611a6p-34,
+                              0x1.3198a2e037073p-69};
+constexpr double kMaxAngle = 0x1p20;
+// Below, sine and tangent differ from their argument by less than a rounding.
+constexpr double kSmallAngle = 0x1p-27;
+// Of (sin(r) / r - 1) / r^2, (cos(r) - 1 + r^2 / 2) / r^4 up to pi / 4, and of
+// (1 - atan(t) / t) / t^2 up to tan(pi / 8), in the square: Chebyshev's, with
+// errors of 2e-17, 1e-18 and 1e-18.
+constexpr double kSineOfDouble[] = {
+    -0.16666666666666666,   0.008333333333330948,   -0.00019841269836756774,
+    2.7557316101617874e-06, -2.505113165023518e-08, 1.5918115263265974e-10};
+constexpr double kCosineOfDouble[] = {
+    0.041666666666666664,    -0.0013888888888887398, 2.480158729876456e-05,
+    -2.7557317271145144e-07, 2.087614614655861e-09,  -1.1382623647474604e-11};
+constexpr double kArcTangentOfDouble[] = {
+    0.3333333333333333,    -0.19999999999999804, 0.14285714285659779,
+    -0.11111111105150588,  0.09090908753259112,  -0.07692296368042296,
+    0.0666642476020052,    -0.05878927554473807, 0.05230443640686948,
+    -0.045515447340221615, 0.03456931506332609,  -0.016284375050043393};
+// Of a double's 52 bits, those that its product with 26 bits has room for.
+constexpr uint64_t kUpperBits = ~uint64_t{0} << 27;
+
+// Arithmetic on doubles of one shape.
+class DoubleMath {
+ public:
+  explicit DoubleMath(Elementwise& build) : build_(build) {}
+
+  HloInstruction* Sum(HloInstruction* x, HloInstruction* y) {
+    return build_.Binary(HloOpcode::kAdd, x, y);
+  }
+  HloInstruction* Less(HloInstruction* x, HloInstruction* y) {
+    return build_.Binary(HloOpcode::kSubtract, x, y);
+  }
+  HloInstruction* Times(HloInstruction* x, HloInstruction* y) {
+    return build_.Binary(HloOpcode::kMultiply, x, y);
+  }
+  HloInstruction* Times(HloInstruction* x, double y) {
+    return Times(x, build_.Number(y));
+  }
+
+ private:
+  Elementwise& build_;
+};
+
+HloInstruction* PeriodicBelowLimit(HloOpcode function, HloInstruction* x,
+                                   Elementwise& build) {
+  DoubleMath in(build);
+  HloInstruction* turns =
+      build.Unary(HloOpcode::kRoundNearestEven, in.Times(x, kQuadrants));
+  // Exact, and exact but for `error`.
+  HloInstruction* first = in.Less(x, in.Times(turns, kHalfPi[0]));
+  HloInstruction* part = in.Times(turns, kHalfPi[1]);
+  HloInstruction* second = in.Less(first, part);
+  HloInstruction* taken = in.Less(second, first);
+  HloInstruction* error =
+      in.Less(in.Less(first, in.Less(second, taken)), in.Sum(part, taken));
+  HloInstruction* low = in.Less(error, in.Times(turns, kHalfPi[2]));
+  HloInstruction* rest = in.Sum(second, low);
+  low = in.Sum(in.Less(second, rest), low);
+
+  HloInstruction* square = in.Times(rest, rest);
+  HloInstruction* half_square = in.Times(square, 0.5);
+  // rest + low - low * rest^2 / 2 + rest^3 * polynomial
+  HloInstruction* sine =
+      in.Sum(rest, in.Sum(in.Less(low, in.Times(half_square, low)),
+                          in.Times(in.Times(square, rest),
+                                   Polynomial(kSineOfDouble, square, build))));
+  // 1 - rest^2 / 2, and what is lost there, + rest^4 * polynomial - rest * low
+  HloInstruction* one = build.Number(1.0);
+  HloInstruction* large = in.Less(one, half_square);
+  HloInstruction* lost = in.Less(in.Less(one, large), half_square);
+  HloInstruction* small =
+      in.Less(in.Times(in.Times(square, square),
+                       Polynomial(kCosineOfDouble, square, build)),
+              in.Times(rest, low));
+  HloInstruction* cosine = in.Sum(large, in.Sum(lost, small));
+  HloInstruction* value = OfQuadrant(function, turns, sine, cosine, build);
+  if (function == HloOpcode::kCos) return value;
+  // Also keeps the sign of a zero.
+  return build.Select(ComparisonDirection::kLt, build.Unary(HloOpcode::kAbs, x),
+                      build.Number(kSmallAngle), x, value);
+}
+
+}  // namespace
+
+absl::StatusOr<HloInstruction*> BuildDoublePeriodic(HloOpcode function,
+                                                    HloInstruction* x) {
+  Elementwise build(x->parent(), x->shape());
+  HloInstruction* is_small = build.Add(HloInstruction::CreateCompare(
+      build.ShapeOf(xla::PRED), build.Unary(HloOpcode::kAbs, x),
+      build.Number(kMaxAngle), ComparisonDirection::kLt));
+  return WhereAll(
+      is_small, {x},
+      [function](Arrays of, Elementwise& in) {
+        return PeriodicBelowLimit(function, of[0], in);
+      },
+      [function](Arrays of, Elementwise& in) {
+        // Of branches without a barrier XLA makes a selection, and computes
+        // both.
+        return in.Unary(function, BarrierOf(of[0]));
+      });
+}
+
+HloInstruction* DoubleArcTangent(HloInstruction* t, HloInstruction* base,
+                                 HloInstruction* base_rest,
+                                 Elementwise& build) {
+  DoubleMath in(build);
+  HloInstruction* square = in.Times(t, t);
+  HloInstruction* small = in.Times(
+      in.Times(t, square), Polynomial(kArcTangentOfDouble, square, build));
+  return in.Sum(base, in.Sum(in.Less(base_rest, small), t));
+}
+
+HloInstruction* DoubleRemainder(HloInstruction* x, HloInstruction* y,
+                                Elementwise& build) {
+  DoubleMath in(build);
+  HloInstruction* zero = build.Number(0.0);
+  const auto if_negative = [&](HloInstruction* number, HloInstruction* then,
+                               HloInstruction* otherwise) {
+    return build.Select(ComparisonDirection::kLt, number, zero, then,
+                        otherwise);
+  };
+  const auto negated = [&](HloInstruction* number) {
+    return build.Unary(HloOpcode::kNegate, number);
+  };
+  HloInstruction* quotient = build.Binary(HloOpcode::kDivide, x, y);
+  HloInstruction* whole =
+      if_negative(quotient, build.Unary(HloOpcode::kCeil, quotient),
+                  build.Unary(HloOpcode::kFloor, quotient));
+  // The products with both halves of the divisor are exact, and so are the
+  // differences, as they are small.
+  HloInstruction* upper =
+      build.Bits(build.Binary(HloOpcode::kAnd, build.Bits(y, xla::U64),
+                              build.Constant<uint64_t>(kUpperBits)),
+                 xla::F64);
+  HloInstruction* rest = in.Less(in.Less(x, in.Times(whole, upper)),
+                                 in.Times(whole, in.Less(y, upper)));
+  // A quotient that was rounded up to an integer took one divisor too many.
+  HloInstruction* divisor = build.Unary(HloOpcode::kAbs, y);
+  HloInstruction* more =
+      in.Sum(rest, if_negative(x, negated(divisor), divisor));
+  HloInstruction* found =
+      if_negative(if_negative(x, negated(rest), rest), more, rest);
+  // A zero has the sign of the dividend.
+  return build.Select(ComparisonDirection::kEq, rest, zero, in.Times(x, zero),
+                      found);
+}
+
+}  // namespace hloenv

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rules of math-forms for narrow numbers and for doubles share.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "passes/proposals/number_keys.h"
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+
+namespace hloenv {
+
+using Arrays = absl::Span<xla::HloInstruction* const>;
+using OfOperands = std::function<xla::HloInstruction*(Arrays, Elementwise&)>;
+
+// The sum of coefficients[i] * z^i.
+xla::HloInstruction* Polynomial(absl::Span<const double> coefficients,
+                                xla::HloInstruction* z, Elementwise& build);
+// Sine, cosine or tangent of an angle of `quadrant` quarters of a turn and a
+// rest, whose sine and cosine are given.
+xla::HloInstruction* OfQuadrant(xla::HloOpcode function,
+                                xla::HloInstruction* quadrant,
+                                xla::HloInstruction* sine,
+                                xla::HloInstruction* cosine,
+                                Elementwise& build);
+// One function of arrays where `is_fast` holds for all elements, which is
+// tested when it runs, and another one otherwise. Operands without
+// dimensions are broadcast in each, rather than written to memory.
+absl::StatusOr<xla::HloInstruction*> WhereAll(xla::HloInstruction* is_fast,
+                                              Arrays operands,
+                                              const OfOperands& fast,
+                                              const OfOperands& any);
+// An array or, of one without dimensions, its broadcast to `shape`.
+xla::HloInstruction* Whole(xla::HloInstruction* x, const xla::Shape& shape);
+
+// Sine, cosine or tangent of doubles: fast below 2^20.
+absl::StatusOr<xla::HloInstruction*> BuildDoublePeriodic(
+    xla::HloOpcode function, xla::HloInstruction* x);
+// atan(t) of doubles up to tan(pi / 8), and `base` more, a double and what it
+// lacks.
+xla::HloInstruction* DoubleArcTangent(xla::HloInstruction* t,
+                                      xla::HloInstruction* base,
+                                      xla::HloInstruction* base_rest,
+                                      Elementwise& build);
+// The remainder of doubles, exact where quotients are below kMaxDoubleQuotient.
+inline constexpr double kMaxDoubleQuotient = 0x1p26;
+xla::HloInstruction* DoubleRemainder(xla::HloInstruction* x,
+                                     xla::HloInstruction* y,
+                                     Elementwise& build);
+
+}  // namespace hloenv
