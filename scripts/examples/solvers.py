@@ -3,9 +3,9 @@
 """Solvers, filters and layers of few rows or channels, slow on a CPU under jax.jit.
 
 What they have in common: products with a transposed matrix, convolutions of few
-channels, complex products, the largest of 16-bit numbers. The rules for these were set
-on the operations alone; the programs were written to see what they are worth in a
-whole. `PROGRAMS` maps a name to a kind and a function that makes the program and its
+channels, complex products, the largest of 16-bit numbers, sines, powers and remainders
+of float64. The rules for these were set on the operations alone; the programs were
+written to see what they are worth in a whole. `PROGRAMS` maps a name to a kind and a function that makes the program and its
 arguments.
 """
 
@@ -197,6 +197,53 @@ def evolution() -> Program:
     return run, (unitary, state)
 
 
+def oscillators() -> Program:
+    """1,000 coupled oscillators, ten steps of Heun's method in float64."""
+
+    def velocity(angle: Any, own: Any) -> Any:
+        return own + jnp.sin(angle[None] - angle[:, None]).mean(1)
+
+    def run(angle: Any, own: Any) -> Any:
+        def step(angle: Any, _: Any) -> Any:
+            first = velocity(angle, own)
+            second = velocity(angle + 0.1 * first, own)
+            return angle + 0.05 * (first + second), None
+
+        return jax.lax.scan(step, angle, None, length=10)[0]
+
+    doubles = {"dtype": jnp.float64}
+    return run, (normal(1000, **doubles), normal(1000, seed=1, **doubles))
+
+
+def orbits() -> Program:
+    """1,000 bodies that attract each other, ten steps in float64."""
+
+    def run(places: Any, speeds: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            places, speeds = state
+            apart = places[None] - places[:, None]
+            pull = ((apart**2).sum(-1) + 1e-2) ** -1.5
+            speeds = speeds + 1e-5 * jnp.einsum("ij,ijk->ik", pull, apart)
+            return (places + 1e-2 * speeds, speeds), None
+
+        return jax.lax.scan(step, (places, speeds), None, length=10)[0]
+
+    doubles = {"dtype": jnp.float64}
+    return run, (normal(1000, 3, **doubles), normal(1000, 3, seed=1, **doubles))
+
+
+def periodic_box() -> Program:
+    """Forces between 800 particles in a periodic box, float64."""
+
+    def energy(places: Any) -> Any:
+        apart = places[None] - places[:, None]
+        apart = (apart + 5.0) % 10.0 - 5.0  # the nearest copy
+        square = (apart**2).sum(-1) + jnp.eye(len(places)) * 1e3 + 0.5
+        return (square**-6 - square**-3).sum()
+
+    return jax.grad(energy), (normal(800, 3, dtype=jnp.float64) * 5,)
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
     "optimal transport": ("solver", transport),
     "least squares by conjugate gradients": ("solver", least_squares),
@@ -211,6 +258,9 @@ PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
     "diffusion in a volume": ("filter", diffusion),
     "sampling from bfloat16": ("layer", sampling),
     "quantum evolution": ("solver", evolution),
+    "coupled oscillators, float64": ("solver", oscillators),
+    "orbits, float64": ("solver", orbits),
+    "particles in a periodic box, float64": ("solver", periodic_box),
 }
 
 
