@@ -5,8 +5,8 @@
 What they have in common: products with a transposed matrix, convolutions of few
 channels, complex products, the largest of 16-bit numbers, sines, powers and remainders
 of float64. The rules for these were set on the operations alone; the programs were
-written to see what they are worth in a whole. `PROGRAMS` maps a name to a kind and a function that makes the program and its
-arguments.
+written to see what they are worth in a whole. `PROGRAMS` maps a name to a kind and a
+function that makes the program and its arguments.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,8 @@ FUNCTIONS = {
     "cosine": (jnp.cos, np.cos, 1.0),
     "tan": (jnp.tan, np.tan, 2.5),
     "arctan": (jnp.arctan, np.arctan, 2.5),
+    # The C library's, itself within a spacing.
+    "erf": (jax.lax.erf, np.vectorize(math.erf), 2.0),
 }
 SPECIAL = [
     *(0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, np.pi, np.pi / 2, -np.pi / 4),

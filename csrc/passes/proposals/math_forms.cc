@@ -2,9 +2,9 @@
 // Proposes arithmetic for functions that XLA's CPU backend computes by a call
 // of the C library for each element: sine, cosine and tangent, the angle of a
 // point (atan2, of which jax makes the inverse functions), the remainder of a
-// division, and powers with some exponents. Narrow numbers in double precision,
-// where it is exact or has bits to spare, so that LLVM uses vectors; doubles in
-// pairs of doubles (double_math.cc). For example
+// division, powers with some exponents, and erf of doubles. Narrow numbers in
+// double precision, where it is exact or has bits to spare, so that LLVM uses
+// vectors; doubles in pairs of doubles (double_math.cc). For example
 //
 //   s = f32[1000] sine(x)
 //
@@ -408,6 +408,7 @@ bool IsMeant(const HloInstruction& root, RuleContext& context) {
 
 const Rule& PeriodicRule();
 const Rule& AngleRule();
+const Rule& ErfRule();
 const Rule& PowerRule();
 const Rule& RemainderRule();
 
@@ -439,6 +440,22 @@ void ProposeAngle(const HloInstruction& root, RuleContext& context,
       [&root](absl::Span<HloInstruction* const> x) {
         Elementwise build(x[0]->parent(), root.shape());
         return BuildAngle(x[0], x[1], build);
+      },
+      proposals);
+}
+
+void ProposeErf(const HloInstruction& root, RuleContext& context,
+                std::vector<Proposal>& proposals) {
+  // XLA has arithmetic for those of narrow numbers.
+  if (root.opcode() != HloOpcode::kErf ||
+      root.shape().element_type() != xla::F64 || !IsMeant(root, context)) {
+    return;
+  }
+  Propose(
+      ErfRule(), root, {root.operand(0)},
+      [&root](Arrays x) {
+        Elementwise build(x[0]->parent(), root.shape());
+        return BuildDoubleErf(x[0], build);
       },
       proposals);
 }
@@ -492,6 +509,14 @@ const Rule& AngleRule() {
       &ProposeAngle};
   return rule;
 }
+const Rule& ErfRule() {
+  static constexpr Rule rule = {
+      "erf",
+      "Rewrites an error function of doubles as polynomials and an "
+      "exponential. Floats round differently, by the last bits.",
+      &ProposeErf};
+  return rule;
+}
 const Rule& PowerRule() {
   static constexpr Rule rule = {
       "power",
@@ -514,7 +539,7 @@ const Rule& RemainderRule() {
 
 absl::Span<const Rule> MathFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      AngleRule(), PeriodicRule(), PowerRule(), RemainderRule()};
+      AngleRule(), ErfRule(), PeriodicRule(), PowerRule(), RemainderRule()};
   return *rules;
 }
 
@@ -525,7 +550,8 @@ PassInfo MathFormsPass() {
       "math-forms", "hloenv::MathForms",
       "Proposes arithmetic, of which LLVM makes vectors, for functions that "
       "XLA's CPU backend computes by a call of the C library for each element: "
-      "sine, cosine, tangent, atan2, remainder, powers. Run it before layout "
+      "sine, cosine, tangent, atan2, remainder, powers, erf of doubles. Run it "
+      "before layout "
       "assignment.",
       MathFormRules(), [](const Options& options) {
         return MakeRulePass("math-forms", MathFormRules(), options);

@@ -44,6 +44,8 @@ xla::HloInstruction* DoubleArcTangent(xla::HloInstruction* t,
                                       xla::HloInstruction* base,
                                       xla::HloInstruction* base_rest,
                                       Elementwise& build);
+// The error function of doubles.
+xla::HloInstruction* BuildDoubleErf(xla::HloInstruction* x, Elementwise& build);
 // The remainder of doubles, exact where quotients are below kMaxDoubleQuotient.
 inline constexpr double kMaxDoubleQuotient = 0x1p26;
 xla::HloInstruction* DoubleRemainder(xla::HloInstruction* x,

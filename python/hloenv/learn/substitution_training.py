@@ -152,9 +152,11 @@ class _Run(PPORun):
         if not self.rows:
             if config.imitates:
                 self._imitate()
-            elif isinstance(self.network, RewriteNetwork):
-                seen = random_observations(config.make_env(), config.seed)
-                self.network.normalize(seen)
+            else:
+                self.phase = "ppo"
+                if isinstance(self.network, RewriteNetwork):
+                    seen = random_observations(config.make_env(), config.seed)
+                    self.network.normalize(seen)
             self.checkpoint()
         self.learn(config.steps)
         agent = load_substitution_agent(self.folder / BEST)

@@ -72,7 +72,9 @@ _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
 # Elements from which sums that several kernels would contain are kept out of them.
 _LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
-_FUSED_RULES = frozenset(("chain", "unrolled", "window", "periodic", "angle", "power"))
+_FUSED_RULES = frozenset(
+    ("chain", "unrolled", "window", "periodic", "angle", "power", "erf")
+)
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
 # a computation one after the other where no value has more than 512 bytes, and starts
 # threads where one has, which takes longer than such a computation.
@@ -96,7 +98,13 @@ _SORTED = 32
 # Elements from which arithmetic was faster than calls of the C library, by rule: XLA
 # runs more of it in another thread, which takes 9 us. And operations above which none
 # is written so: each becomes some 80, and the module compiles longer.
-_CALLED = {"periodic": 8000, "angle": 2000, "remainder": 2000, "power": 8000}
+_CALLED = {
+    "periodic": 8000,
+    "angle": 2000,
+    "remainder": 2000,
+    "power": 8000,
+    "erf": 2000,
+}
 _MOST_CALLED = 64
 
 
@@ -117,9 +125,9 @@ class KnownForms:
     reductions of groups of few columns become two, first over the rows; the index of
     the largest element becomes one reduction of integers; cumulative sums become loops;
     sorts become sorts of integers; the largest numbers of rows of other types than
-    float32 are found without a sort; sine, cosine, tangent, atan2, remainders and some
-    powers become arithmetic, of which LLVM makes vectors. Other alternatives stay
-    undecided, so that XLA's form is kept.
+    float32 are found without a sort; sine, cosine, tangent, atan2, remainders, some
+    powers and erf of float64 become arithmetic, of which LLVM makes vectors. Other
+    alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
     times, and for sums over the elements of a window whether several kernels would
