@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of doubles as arithmetic, for math-forms. There is no wider type to
-// compute in: what a double has no bits for is kept in a second one.
+// compute in: where a double has not enough bits, the rest is in a second one.
 #include <cstdint>
-#include <utility>
 
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/math_rules.h"
 #include "xla/hlo/ir/hlo_opcode.h"
-#include "xla/primitive_util.h"
 
 namespace hloenv {
 namespace {
@@ -17,7 +15,7 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 constexpr double kQuadrants = 0x1.45f306dc9c883p-1;
-// pi / 2 in three parts. The first two have 33 and 34 bits, so that their
+// pi / 2 in three parts. The first two have 31 and 32 bits, so that their
 // products with up to 2^20 are exact.
 constexpr double kHalfPi[] = {0x1.921fb544p+0, 0x1.0b4611a6p-34,
                               0x1.3198a2e037073p-69};
@@ -38,10 +36,10 @@ constexpr double kArcTangentOfDouble[] = {
     -0.11111111105150588,  0.09090908753259112,  -0.07692296368042296,
     0.0666642476020052,    -0.05878927554473807, 0.05230443640686948,
     -0.045515447340221615, 0.03456931506332609,  -0.016284375050043393};
-// Of erf(x) / x - 1 up to 1, in the square, with an error of 7e-18; and of
+// Of erf(x) / x up to 1, in the square, with an error of 7e-18; and of
 // exp(x^2) * erfc(x) from 1 to 6, in (x - 2) / (x + 2), with one of 2e-19.
 constexpr double kErf[] = {
-    0.12837916709551256,     -0.3761263890318375,     0.11283791670954879,
+    1.1283791670955126,      -0.3761263890318375,     0.11283791670954879,
     -0.026866170645076792,   0.0052239776248180145,   -0.000854832698083379,
     0.0001205533111164271,   -1.4925595266831182e-05, 1.6461000484121368e-06,
     -1.6350312701054695e-07, 1.4659775274047436e-08,  -1.1372848856791674e-09,
@@ -151,8 +149,7 @@ HloInstruction* DoubleArcTangent(HloInstruction* t, HloInstruction* base,
 
 HloInstruction* BuildDoubleErf(HloInstruction* x, Elementwise& build) {
   DoubleMath in(build);
-  HloInstruction* near =
-      in.Sum(x, in.Times(x, Polynomial(kErf, in.Times(x, x), build)));
+  HloInstruction* near = in.Times(x, Polynomial(kErf, in.Times(x, x), build));
   HloInstruction* size = build.Unary(HloOpcode::kAbs, x);
   HloInstruction* one = build.Number(1.0);
   HloInstruction* two = build.Number(2.0);
@@ -174,18 +171,11 @@ HloInstruction* DoubleRemainder(HloInstruction* x, HloInstruction* y,
                                 Elementwise& build) {
   DoubleMath in(build);
   HloInstruction* zero = build.Number(0.0);
-  const auto if_negative = [&](HloInstruction* number, HloInstruction* then,
-                               HloInstruction* otherwise) {
-    return build.Select(ComparisonDirection::kLt, number, zero, then,
-                        otherwise);
-  };
-  const auto negated = [&](HloInstruction* number) {
-    return build.Unary(HloOpcode::kNegate, number);
-  };
   HloInstruction* quotient = build.Binary(HloOpcode::kDivide, x, y);
   HloInstruction* whole =
-      if_negative(quotient, build.Unary(HloOpcode::kCeil, quotient),
-                  build.Unary(HloOpcode::kFloor, quotient));
+      build.Select(ComparisonDirection::kLt, quotient, zero,
+                   build.Unary(HloOpcode::kCeil, quotient),
+                   build.Unary(HloOpcode::kFloor, quotient));
   // The products with both halves of the divisor are exact, and so are the
   // differences, as they are small.
   HloInstruction* upper =
@@ -194,15 +184,27 @@ HloInstruction* DoubleRemainder(HloInstruction* x, HloInstruction* y,
                  xla::F64);
   HloInstruction* rest = in.Less(in.Less(x, in.Times(whole, upper)),
                                  in.Times(whole, in.Less(y, upper)));
-  // A quotient that was rounded up to an integer took one divisor too many.
-  HloInstruction* divisor = build.Unary(HloOpcode::kAbs, y);
-  HloInstruction* more =
-      in.Sum(rest, if_negative(x, negated(divisor), divisor));
+  return CorrectedRest(rest, x, y, build);
+}
+
+HloInstruction* CorrectedRest(HloInstruction* rest, HloInstruction* dividend,
+                              HloInstruction* divisor, Elementwise& build) {
+  DoubleMath in(build);
+  HloInstruction* zero = build.Number(0.0);
+  const auto signed_as_dividend = [&](HloInstruction* number) {
+    return build.Select(ComparisonDirection::kLt, dividend, zero,
+                        build.Unary(HloOpcode::kNegate, number), number);
+  };
+  HloInstruction* size = build.Unary(HloOpcode::kAbs, divisor);
+  HloInstruction* one = signed_as_dividend(size);
+  HloInstruction* place = signed_as_dividend(rest);
   HloInstruction* found =
-      if_negative(if_negative(x, negated(rest), rest), more, rest);
+      build.Select(ComparisonDirection::kLt, place, zero, in.Sum(rest, one),
+                   build.Select(ComparisonDirection::kGe, place, size,
+                                in.Less(rest, one), rest));
   // A zero has the sign of the dividend.
-  return build.Select(ComparisonDirection::kEq, rest, zero, in.Times(x, zero),
-                      found);
+  return build.Select(ComparisonDirection::kEq, found, zero,
+                      in.Times(dividend, zero), found);
 }
 
 }  // namespace hloenv

@@ -4,7 +4,8 @@
 // point (atan2, of which jax makes the inverse functions), the remainder of a
 // division, powers with some exponents, and erf of doubles. Narrow numbers in
 // double precision, where it is exact or has bits to spare, so that LLVM uses
-// vectors; doubles in pairs of doubles (double_math.cc). For example
+// vectors; doubles with what they have no bits for in a second one
+// (double_math.cc). For example
 //
 //   s = f32[1000] sine(x)
 //
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "passes/proposals/general_passes.h"
+#include "passes/proposals/labelled.h"
 #include "passes/proposals/math_rules.h"
 #include "passes/proposals/number_keys.h"
 #include "passes/proposals/rules.h"
@@ -299,10 +301,8 @@ HloInstruction* ExactRemainder(HloInstruction* x, HloInstruction* y,
   HloInstruction* rest =
       build.Binary(HloOpcode::kSubtract, dividend,
                    build.Binary(HloOpcode::kMultiply, whole, divisor));
-  // A zero has the sign of the dividend.
-  rest = build.Select(ComparisonDirection::kEq, rest, zero,
-                      build.Binary(HloOpcode::kMultiply, dividend, zero), rest);
-  return build.Convert(rest, x->shape().element_type());
+  return build.Convert(CorrectedRest(rest, dividend, divisor, build),
+                       x->shape().element_type());
 }
 
 absl::StatusOr<HloInstruction*> BuildRemainder(HloInstruction* x,
@@ -320,11 +320,20 @@ absl::StatusOr<HloInstruction*> BuildRemainder(HloInstruction* x,
   const xla::Shape truth = build.ShapeOf(xla::PRED);
   HloInstruction* is_small = build.Add(HloInstruction::CreateCompare(
       truth, magnitude(x), limit, ComparisonDirection::kLt));
-  HloInstruction* is_finite = build.Add(HloInstruction::CreateCompare(
-      truth, limit, build.Number(std::numeric_limits<double>::infinity()),
-      ComparisonDirection::kLt));
+  HloInstruction* is_fast = build.Binary(
+      HloOpcode::kAnd, is_small,
+      build.Add(HloInstruction::CreateCompare(
+          truth, limit, build.Number(std::numeric_limits<double>::infinity()),
+          ComparisonDirection::kLt)));
+  if (is_double) {
+    HloInstruction* least = build.Number(kMinDivisor * kMaxDoubleQuotient);
+    is_fast = build.Binary(HloOpcode::kAnd, is_fast,
+                           build.Add(HloInstruction::CreateCompare(
+                               truth, limit, least, ComparisonDirection::kGe)));
+  }
+  // XLA would multiply by the inverse of a constant, which is not exact.
   return WhereAll(
-      build.Binary(HloOpcode::kAnd, is_small, is_finite), {x, y},
+      is_fast, {x, BarrierOf(y)},
       [is_double](Arrays of, Elementwise& in) {
         return is_double ? DoubleRemainder(of[0], of[1], in)
                          : ExactRemainder(of[0], of[1], in);
@@ -406,6 +415,27 @@ bool IsMeant(const HloInstruction& root, RuleContext& context) {
          !root.has_result_accuracy() && !context.IsCompared(root);
 }
 
+// Whether operand and result of a branch, which are in memory, fit beside what
+// the computation is given and makes. XLA fuses the others.
+bool MayBeWritten(const HloInstruction& root) {
+  if (root.shape().element_type() != xla::F64) return true;
+  double others = 0;
+  const auto count = [&](const HloInstruction& value) {
+    xla::ShapeUtil::ForEachLeafShape(
+        value.shape(), [&](const xla::Shape& leaf, const xla::ShapeIndex&) {
+          if (!leaf.IsArray()) return;
+          others += static_cast<double>(xla::ShapeUtil::ElementsIn(leaf));
+        });
+  };
+  for (const HloInstruction* each : root.parent()->parameter_instructions()) {
+    count(*each);
+  }
+  count(*root.parent()->root_instruction());
+  return FitsBeside(
+      2 * static_cast<double>(xla::ShapeUtil::ElementsIn(root.shape())),
+      others);
+}
+
 const Rule& PeriodicRule();
 const Rule& AngleRule();
 const Rule& ErfRule();
@@ -417,7 +447,7 @@ void ProposePeriodic(const HloInstruction& root, RuleContext& context,
   const HloOpcode function = root.opcode();
   if ((function != HloOpcode::kSin && function != HloOpcode::kCos &&
        function != HloOpcode::kTan) ||
-      !IsMeant(root, context)) {
+      !IsMeant(root, context) || !MayBeWritten(root)) {
     return;
   }
   Propose(
@@ -522,7 +552,8 @@ const Rule& PowerRule() {
       "power",
       "Rewrites a power whose exponent is a number of quarters, of up to 16 (8 "
       "for doubles), as products and square roots, in double precision. Floats "
-      "round differently, by the last bits.",
+      "round differently, by the last bits; negative powers of doubles above "
+      "4e307 are infinite.",
       &ProposePower};
   return rule;
 }

@@ -9,6 +9,8 @@
 #include "passes/proposals/number_keys.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/shape.h"
 
 namespace hloenv {
 
@@ -47,9 +49,18 @@ xla::HloInstruction* DoubleArcTangent(xla::HloInstruction* t,
 // The error function of doubles.
 xla::HloInstruction* BuildDoubleErf(xla::HloInstruction* x, Elementwise& build);
 // The remainder of doubles, exact where quotients are below kMaxDoubleQuotient.
+// and the divisor is at least kMinDivisor: a half of it is a normal number.
 inline constexpr double kMaxDoubleQuotient = 0x1p26;
+inline constexpr double kMinDivisor = 0x1p-900;
 xla::HloInstruction* DoubleRemainder(xla::HloInstruction* x,
                                      xla::HloInstruction* y,
                                      Elementwise& build);
+
+// A remainder of doubles, where the quotient may be one too many or too few, as
+// XLA multiplies by the inverse of a constant.
+xla::HloInstruction* CorrectedRest(xla::HloInstruction* rest,
+                                   xla::HloInstruction* dividend,
+                                   xla::HloInstruction* divisor,
+                                   Elementwise& build);
 
 }  // namespace hloenv
