@@ -22,8 +22,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from hloenv.cost import get_estimator, open_estimator
 from hloenv.errors import HloEnvError
 from hloenv.learn import SubstitutionConfig, load_substitution_agent
 from hloenv.learn.substitution_agent import SubstitutionAgent
-from hloenv.learn.substitution_training import train_substitution
+from hloenv.learn.substitution_training import WALKS, train_substitution
 from hloenv.substitution import Budget, greedy
 from reporting import Row, Rows, head, parser_of, version_of_rows, write_page
 from run_substitution import models
@@ -48,6 +50,8 @@ _OPERATORS = "greedy, operators"
 _METHODS = (*_AGENTS.values(), _SHORT, _GREEDY, _OPERATORS)
 _COST = "kernel-cache"
 _FEWEST_S = 0.05  # of a search
+# What agents and rows depend on beside the sources.
+_SETTINGS = ("demonstrations", "epochs", "steps", "seconds", "seed")
 
 Programs = dict[str, tuple[hloenv.HloModule, list[Any]]]
 
@@ -66,11 +70,12 @@ def parse_arguments() -> argparse.Namespace:
 
 def trained(name: str, modules: Programs, kind: str, args: argparse.Namespace) -> Path:
     """The checkpoint of an agent that is trained on these modules."""
-    sources = args.folder / name
-    sources.mkdir(parents=True, exist_ok=True)
+    sources = args.folder / f"{name}-{args.version}"
+    shutil.rmtree(sources, ignore_errors=True)
+    sources.mkdir(parents=True)
     for label, (module, _) in modules.items():
         module.save(sources / f"{label.replace(' ', '_').replace(',', '')}.hlo")
-    folder = args.folder / f"{name}-{kind}"
+    folder = args.folder / f"{name}-{args.version}-{kind}"
     uri = f"hloenv://file/{sources.resolve()}"
     config = SubstitutionConfig(
         agent=kind,
@@ -83,7 +88,12 @@ def trained(name: str, modules: Programs, kind: str, args: argparse.Namespace) -
         seed=args.seed,
     )
     is_new = not (folder / "config.json").exists()
+    shown = args.folder / f"{name}-{args.version}.jsonl"
+    if is_new and shown.exists():  # the agents imitate the same searches
+        folder.mkdir()
+        shutil.copy(shown, folder / WALKS)
     train_substitution(config, folder, resume=not is_new)
+    shutil.copy(folder / WALKS, shown)
     return folder / "best.safetensors"
 
 
@@ -91,18 +101,25 @@ def decided(
     module: hloenv.HloModule,
     agents: dict[str, SubstitutionAgent],
     args: argparse.Namespace,
-) -> dict[str, tuple[hloenv.HloModule, float, int]]:
+) -> dict[str, tuple[hloenv.HloModule, float, int] | HloEnvError]:
     """What each method makes of a module, its seconds, and its substitutions."""
-    found: dict[str, tuple[hloenv.HloModule, float, int]] = {}
+    found: dict[str, tuple[hloenv.HloModule, float, int] | HloEnvError] = {}
+    limit = _FEWEST_S
 
-    def add(method: str, run: Callable[[], Any]) -> None:
+    def add(method: str, run: Callable[[], Any]) -> float:
         started = time.perf_counter()
-        made = run()
-        found[method] = made.module, time.perf_counter() - started, len(made.path)
+        try:
+            made = run()
+        except HloEnvError as error:
+            found[method] = error
+            return 0.0
+        seconds = time.perf_counter() - started
+        found[method] = made.module, seconds, len(made.path)
+        return seconds
 
     for kind, agent in agents.items():
-        add(_AGENTS[kind], lambda agent=agent: agent.improve(module))  # type: ignore[misc]
-    limit = max(found[_AGENTS["shared"]][1], _FEWEST_S)
+        seconds = add(_AGENTS[kind], partial(agent.improve, module))
+        limit = max(limit, seconds) if kind == "shared" else limit
     for method, seconds in ((_SHORT, limit), (_GREEDY, args.seconds)):
         # Without kernels that another method has timed.
         with open_estimator(_COST) as cost:
@@ -134,21 +151,23 @@ def rows_of(
     name: str, train: Programs, test: Programs, args: argparse.Namespace
 ) -> list[Row]:
     """Trains the agents of an experiment, and tests what has no row yet."""
-    version = version_of_rows(**{key: str(each) for key, each in vars(args).items()})
+    version = args.version
     results = Rows(args.folder / "rows.jsonl", "experiment", "program", "version")
     paths = {kind: trained(name, train, kind, args) for kind in _AGENTS}
     agents = {kind: load_substitution_agent(path) for kind, path in paths.items()}
+    for agent in agents.values():  # the first episode of a process takes longer
+        agent.improve(next(iter(train.values()))[0])
     for label, (module, inputs) in test.items():
         if results.get(name, label, version) is not None:
             continue
         row: Row = {"experiment": name, "program": label, "version": version}
-        try:
-            made = decided(module, agents, args)
-            for method, (changed, seconds, count) in made.items():
-                row[method] = measured(module, changed, inputs)
-                row[method] |= {"seconds": seconds, "substitutions": count}
-        except HloEnvError as error:
-            row["error"] = f"{type(error).__name__}: {error}"[:200]
+        for method, made in decided(module, agents, args).items():
+            if isinstance(made, HloEnvError):
+                row[method] = {"error": f"{type(made).__name__}: {made}"[:200]}
+                continue
+            changed, seconds, count = made
+            row[method] = measured(module, changed, inputs)
+            row[method] |= {"seconds": seconds, "substitutions": count}
         results.add(row)
         print(json.dumps(row), flush=True)
     return [row for row in results.all() if row.get("version") == version]
@@ -164,7 +183,7 @@ def lines_of(title: str, rows: Sequence[Row]) -> list[str]:
         for method in _METHODS
     ]
     seconds = [
-        f"{math.fsum(row[method]['seconds'] for row in rows if method in row):.1f} s"
+        f"{math.fsum(row[method].get('seconds', 0) for row in rows):.1f} s"
         for method in _METHODS
     ]
     cells += [
@@ -176,12 +195,12 @@ def lines_of(title: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _speedup(row: Row, method: str) -> float:
-    return float(row.get(method, {}).get("speedup", 1.0))
+    return float(row[method].get("speedup", 1.0))
 
 
 def _cell(row: Row, method: str) -> str:
-    found = row.get(method)
-    if found is None or found["error"]:
+    found = row[method]
+    if found["error"]:
         return "failed"
     if not found["substitutions"]:
         return "nothing"
@@ -213,6 +232,8 @@ _EXPERIMENTS = {
 def main() -> None:
     """Trains, tests and writes the page."""
     args = parse_arguments()
+    settings = {name: getattr(args, name) for name in _SETTINGS}
+    args.version = version_of_rows(**settings).partition(" ")[0]
     small, large = models(""), models("", others=True)
     known = {name: each for name, each in small.items() if name not in _HELD_OUT}
     unseen = {name: each for name, each in small.items() if name in _HELD_OUT}

@@ -192,6 +192,8 @@ def by_enzyme_greedy(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
     By times of kernels, in twice the time; finding the patterns comes on top.
     """
     names = [n for n in enzyme.optimize_each(module) if n != enzyme.FOLDING]
+    if not names:
+        return {"module": module, "detail": "no pattern matches", "failures": 0}
     budget = Budget(args.steps, 2 * args.seconds)
     enzyme.register()
     single = hloenv.Pass("enzyme", each=True, patterns=";".join(names))

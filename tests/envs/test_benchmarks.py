@@ -85,6 +85,7 @@ def test_files_generated_modules_and_modules(tmp_path) -> None:
         ("hloenv://dataset/train?size=3", ArgumentError, "max_instructions"),
         ("hloenv://dataset/train?max_instructions=x", ArgumentError, "no integer"),
         ("hloenv://file/nowhere.hlo", FileNotFoundError, "nowhere.hlo"),
+        ("hloenv://file/", ArgumentError, "has no path"),
         ("hloenv://generated/-1", ArgumentError, ">= 0"),
         ("hloenv://module/0123", ArgumentError, "must come one of"),
     ],

@@ -100,7 +100,7 @@ def test_a_killed_run_resumes(tmp_path, monkeypatch) -> None:
 
     def checkpoint(self):
         kept(self)
-        calls.append(self._phase)
+        calls.append(self.phase)
         if len(calls) == 2:
             raise Killed
 

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from hloenv.learn import substitution_training
 from hloenv.learn.agent import CheckpointError
 from hloenv.learn.substitution_agent import load_substitution_agent
 from hloenv.learn.substitution_config import SubstitutionConfig
+from hloenv.learn.substitution_imitation import examples_of, search
 from hloenv.learn.substitution_training import train_substitution
 from hloenv.substitution import greedy
 from substitution.modules import sum_of_products
@@ -75,7 +77,7 @@ def test_an_agent_learns_to_substitute(config, tmp_path):
 @pytest.mark.parametrize("agent", ["shared", "xrlflow"])
 def test_an_agent_imitates_greedy_search(config, agent, tmp_path):
     config = dataclasses.replace(
-        *(config,), agent=agent, demonstrations=6, imitation_rate=5e-3, steps=0
+        config, agent=agent, demonstrations=6, imitation_rate=5e-3, steps=0
     )
     reports = []
     agent = train_substitution(config, tmp_path / "run", report=reports.append)
@@ -95,6 +97,45 @@ def test_an_agent_imitates_greedy_search(config, agent, tmp_path):
     assert get_estimator("operators").estimate_many([alone.module])[0].seconds < (
         best.start_cost
     )
+
+
+def test_demonstrations_that_are_there_are_not_searched_again(
+    config, tmp_path, monkeypatch
+):
+    class StopError(Exception):
+        pass
+
+    def stop(progress):
+        if progress.step == 2:
+            raise StopError
+
+    folder = tmp_path / "run"
+    config = short(config, demonstrations=3)
+    with pytest.raises(StopError):
+        train_substitution(config, folder, report=stop)
+    lines = (folder / "demonstrations.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    searches = []
+
+    def counted(*args, **kwargs):
+        searches.append(args)
+        return search(*args, **kwargs)
+
+    monkeypatch.setattr(substitution_training, "search", counted)
+    agent = train_substitution(config, folder, resume=True)
+    assert len(searches) == 1
+    monkeypatch.undo()
+    assert same_weights(agent, train_substitution(config, tmp_path / "whole"))
+
+
+def test_demonstrations_of_another_module(config, tmp_path):
+    env = config.make_env()
+    estimator = get_estimator("operators")
+    walk = search(env, config.train, estimator, np.random.default_rng(0))
+    assert len(examples_of(config.make_env(), walk, 0.9)) == len(walk.actions)
+    other = dataclasses.replace(walk, right=((99,), *walk.right[1:]))
+    with pytest.raises(ArgumentError, match="of another version"):
+        examples_of(config.make_env(), other, 0.9)
 
 
 def test_nothing_to_imitate(config, tmp_path):

@@ -91,6 +91,8 @@ def find_benchmarks(source: str | HloModule) -> Sequence[Benchmark]:
 
 def _of_path(uri: str, path: Path) -> list[Benchmark]:
     """A file, or those of a folder that have no hidden name, sorted."""
+    if not uri.removeprefix(f"{SCHEME}file/"):
+        raise ArgumentError(f"{uri!r} has no path; it is {SCHEME}file/PATH")
     if not path.is_dir():
         return [_of_file(uri, path)]
     files = sorted(each for each in path.iterdir() if each.is_file())

@@ -19,13 +19,14 @@ def write_curve(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
     Args:
         folder: of the run.
-        rows: at least one; each with the same columns, `step` and `seconds` among them.
+        rows: at least one, with the columns of the last, `step` and `seconds` among
+            them; those of an earlier version may lack some.
     """
     with (
         replacing(folder / CURVE) as draft,
         draft.open("w", newline="", encoding="utf-8") as file,
     ):
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, rows[-1])
         writer.writeheader()
         writer.writerows(rows)
 

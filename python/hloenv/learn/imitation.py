@@ -131,7 +131,7 @@ class Example:
         observation: of the state.
         right: [candidates] of the network's scores, in their order.
         weights: [groups] of the groups' losses; 0 where the decision is irrelevant.
-        value: sum of the rewards that follow.
+        value: sum of the rewards that follow, discounted.
     """
 
     observation: Any
@@ -140,13 +140,26 @@ class Example:
     value: float
 
 
+def returns_of(rewards: Sequence[float], gamma: float) -> list[float]:
+    """Of each step, its reward and the discounted ones that follow."""
+    total, totals = 0.0, list[float]()
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        totals.append(total)
+    return totals[::-1]
+
+
 def examples_of(
-    env: RewriteBase, shown: Demonstration, rng: np.random.Generator
+    env: RewriteBase,
+    shown: Demonstration,
+    rng: np.random.Generator,
+    gamma: float = 1.0,
 ) -> list[Example]:
     """The states that lead to the decisions of a demonstration.
 
     Where one alternative is decided after the other, their order is drawn; in each
-    state all decisions that are left are right, and No-Op when none is.
+    state all decisions that are left are right, and No-Op when none is. Later rewards
+    are discounted by `gamma`.
 
     Raises:
         HloEnvError: the decisions do not fit the module.
@@ -173,8 +186,8 @@ def examples_of(
         states.append((observation, right, weights))
         observation, reward, *_ = env.step(action)
         rewards.append(reward)
-    to_go = np.cumsum(rewards[::-1])[::-1].tolist()
-    return [Example(*state, value) for state, value in zip(states, to_go, strict=True)]
+    values = returns_of(rewards, gamma)
+    return [Example(*state, value) for state, value in zip(states, values, strict=True)]
 
 
 def _all(rows: Candidates, wanted: Int64Array) -> tuple[Int64Array, BoolArray]:

@@ -211,7 +211,9 @@ class _Run(PPORun):
         examples = []
         for each in shown:
             try:
-                examples += imitation.examples_of(self.env, each, rng)
+                examples += imitation.examples_of(
+                    *(self.env, each, rng, self.ppo.config.gamma)
+                )
             except HloEnvError:
                 continue  # a pass fails on this module
         if not examples:

@@ -7,96 +7,132 @@ choices needs no estimate: it decides a module in a fraction of the time.
 
 from __future__ import annotations
 
-import contextlib
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
+from .._files import replacing
 from .._typing import BoolArray, Float64Array
 from ..cost.base import Estimator, estimates_of
 from ..envs.substitution import SubstitutionEnv
-from ..errors import ArgumentError, HloEnvError
+from ..errors import ArgumentError
 from ..hlo.module import HloModule
-from .imitation import Example
+from .imitation import Example, returns_of
 
 # A candidate is right if it saves at least this share of what the best one saves, and
 # the best one saves at least so much of the cost: the order of substitutions in
 # different places is of no matter.
 _SHARE = 0.5
 _LEAST = 1e-4
-# Of the steps of a later walk over the same module, those that take any candidate.
-_WANDERING = 0.2
 
 
-def examples_of(
-    make_env: Callable[[str], SubstitutionEnv],
-    uris: Sequence[str],
-    count: int,
+@dataclass(frozen=True)
+class Walk:
+    """One search.
+
+    Attributes:
+        uri: of the module; empty where it cannot be estimated or substituted.
+        actions: of the steps.
+        right: of each step, the actions that were right.
+    """
+
+    uri: str
+    actions: tuple[int, ...] = ()
+    right: tuple[tuple[int, ...], ...] = ()
+
+
+def search(
+    env: SubstitutionEnv,
+    uri: str,
     estimator: Estimator,
     rng: np.random.Generator,
-    tell: Callable[[int], None] = lambda _: None,
-) -> list[Example]:
-    """The states of greedy searches, and which candidates are right there.
-
-    The first search of each module is greedy in every step. Further ones, where there
-    are fewer modules than searches, take any candidate now and then, so that the
-    network sees states beside the path.
+    *,
+    wandering: float = 0.0,
+) -> Walk:
+    """Takes the cheapest candidate in each step, until none saves anything.
 
     Args:
-        make_env: the environment of a module.
-        uris: of the modules.
-        count: searches in all.
+        env: which is reset; its rewards are not computed.
+        uri: of the module.
         estimator: of the cost of a module.
         rng: of the drawn candidates.
-        tell: called with the number of searches so far.
+        wandering: share of the steps that take any candidate, so that there are states
+            beside the path.
 
     Raises:
-        ArgumentError: none of the modules can be estimated and substituted.
+        HloEnvError: a pass fails on the module, or it cannot be estimated.
     """
-    found: list[Example] = []
-    for number in range(count):
-        uri = uris[number % len(uris)]
-        wandering = _WANDERING if number >= len(uris) else 0.0
-        # Where a pass fails on the module, or it cannot be estimated, there is none.
-        with contextlib.suppress(HloEnvError):
-            found += _walk(make_env(uri), estimator, rng, wandering)
-        tell(number + 1)
-    if not found:
-        raise ArgumentError(
-            f"none of the {len(uris)} modules to imitate a search on can be estimated "
-            "and substituted; give others, or demonstrations = 0"
-        )
-    return found
-
-
-def _walk(
-    env: SubstitutionEnv,
-    estimator: Estimator,
-    rng: np.random.Generator,
-    wandering: float,
-) -> list[Example]:
-    """One search."""
-    observation, _ = env.reset()
+    env.skip_rewards()
+    env.reset(options={"benchmark": uri})
     (cost,) = _costs(estimator, [env.module])
     if not math.isfinite(cost):
         raise ArgumentError(f"module {env.module.name!r} cannot be estimated")
-    states, rewards = [], []
+    actions: list[int] = []
+    right: list[tuple[int, ...]] = []
     while not env.is_over and env.candidates():
         costs = _costs(estimator, [each.module for each in env.candidates()])
-        right = _right(cost, costs)
-        states.append((observation, right))
-        action = 0 if right[0] else 1 + int(np.argmin(costs))
+        right.append(tuple(np.flatnonzero(_right(cost, costs)).tolist()))
+        action = 0 if right[-1] == (0,) else 1 + int(np.argmin(costs))
         if rng.random() < wandering:
             allowed = np.flatnonzero(np.isfinite(costs))
             action = 1 + int(rng.choice(allowed)) if len(allowed) else 0
         cost = costs[action - 1] if action else cost
+        actions.append(action)
+        env.step(action)
+    return Walk(uri, tuple(actions), tuple(right))
+
+
+def examples_of(env: SubstitutionEnv, walk: Walk, gamma: float) -> list[Example]:
+    """The states of a search, and which candidates are right there.
+
+    Args:
+        env: which is reset.
+        walk: the search.
+        gamma: by which later rewards are discounted.
+
+    Raises:
+        HloEnvError: a pass fails on the module.
+        ArgumentError: the module has other candidates than when it was searched.
+    """
+    states, rewards = [], []
+    observation, _ = env.reset(options={"benchmark": walk.uri})
+    for action, right in zip(walk.actions, walk.right, strict=True):
+        mask = np.zeros(1 + len(env.candidates()), np.bool_)
+        if env.is_over or max(action, *right) >= len(mask):
+            raise ArgumentError(
+                f"the search of {walk.uri} is of another version of hloenv; delete its "
+                "file"
+            )
+        mask[list(right)] = True
+        states.append((observation, mask))
         observation, reward, *_ = env.step(action)
         rewards.append(reward)
-    to_go = np.cumsum(rewards[::-1])[::-1].tolist()
+    values = returns_of(rewards, gamma)
     return [
         Example(observed, right, np.ones(1, np.int64), value)
-        for (observed, right), value in zip(states, to_go, strict=True)
+        for (observed, right), value in zip(states, values, strict=True)
+    ]
+
+
+def write_walks(path: Path, walks: Iterable[Walk]) -> None:
+    """Writes searches, one line each, over what the file holds."""
+    with replacing(path) as draft:
+        lines = [json.dumps(asdict(each)) + "\n" for each in walks]
+        draft.write_text("".join(lines), encoding="utf-8")
+
+
+def read_walks(path: Path) -> list[Walk]:
+    """The searches of a file; none where there is no file."""
+    if not path.exists():
+        return []
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [
+        Walk(row["uri"], tuple(row["actions"]), tuple(map(tuple, row["right"])))
+        for row in rows
     ]
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains an agent on Substitution-v0: imitation of greedy searches, then PPO.
 
-A folder of a run has `config.json`; `curve.csv`, a row for each evaluation;
+A folder of a run has `config.json`; `demonstrations.jsonl`, the searches to imitate;
+`curve.csv`, a row for each evaluation;
 `best.safetensors`, the agent that was best on the validation modules, and
 `last.safetensors`; `report.json`, the best agent beside a random one and greedy search;
 `resume.safetensors`, from which a run continues; `tensorboard/`, where TensorBoard is
@@ -14,7 +15,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -45,7 +46,11 @@ from .substitution_agent import (
     play,
 )
 from .substitution_config import SubstitutionConfig
-from .substitution_imitation import examples_of
+from .substitution_imitation import Walk, examples_of, read_walks, search, write_walks
+
+WALKS = "demonstrations.jsonl"  # of the searches to imitate
+# Of the steps of a later search of a module, those that take any candidate.
+_WANDERING = 0.2
 
 Improve = Callable[[HloModule], Substituted]
 
@@ -169,22 +174,43 @@ class _Run(PPORun):
 
     def _imitate(self) -> None:
         config = self.config
-
-        def tell(count: int) -> None:
-            self._num_shown = count
-            self.tell()
-
-        examples = examples_of(
-            config.make_env,
-            drawn(config.train, config.demonstrations, seed=config.seed),
-            config.demonstrations,
-            self._estimator,
-            np.random.default_rng(config.seed),
-            tell,
-        )
+        env, gamma = config.make_env(), self.ppo.config.gamma
+        examples = []
+        for walk in self._walks():
+            with suppress(HloEnvError):
+                examples += examples_of(env, walk, gamma) if walk.uri else []
+        if not examples:
+            raise ArgumentError(
+                f"no search can be imitated on the modules of {config.train}: they "
+                "cannot be estimated and substituted; give others, or demonstrations = "
+                "0"
+            )
         self.imitate(
             examples, epochs=config.imitation_epochs, rate=config.imitation_rate
         )
+
+    def _walks(self) -> list[Walk]:
+        """The searches; those that the file has not yet are made.
+
+        The first search of each module is greedy in every step.
+        """
+        config, path = self.config, self.folder / WALKS
+        uris = drawn(config.train, config.demonstrations, seed=config.seed)
+        walks = read_walks(path)
+        for number in range(len(walks), config.demonstrations):
+            uri = uris[number % len(uris)]
+            walk = Walk("")
+            with suppress(HloEnvError):  # a pass fails, or it cannot be estimated
+                walk = search(
+                    *(config.make_env(), uri, self._estimator),
+                    np.random.default_rng([config.seed, number]),
+                    wandering=_WANDERING if number >= len(uris) else 0.0,
+                )
+            walks.append(walk)
+            write_walks(path, walks)
+            self._num_shown = number + 1
+            self.tell()
+        return walks
 
     # --- parts of PPORun
 

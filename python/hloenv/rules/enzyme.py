@@ -30,8 +30,9 @@ _WORKER = f"{__package__}.enzyme_worker"
 _TIMEOUT_S = 300.0
 # What MLIR changes whichever pattern it runs, in the place of a pattern's name.
 FOLDING = "folding"
-# On one module; a pattern that crashes is found by halves.
-_MAX_CRASHES = 24
+# Patterns that run in one call. One that crashes is found by halves; of a module on
+# which calls crash more often, nothing is known.
+_TOGETHER, _MAX_CRASHES = 64, 30
 _lock = threading.Lock()
 
 
@@ -84,12 +85,13 @@ def optimize_each(
     Returns:
         Modules by name of the pattern; of those that give equal modules, the first.
         `FOLDING` comes first where MLIR folds something, which it does whichever
-        pattern it runs. Patterns that fail on the module are left out.
+        pattern it runs. Patterns that fail or crash on the module are left out.
 
     Raises:
         PassOptionError, PassError, ImportError: as `optimize`.
     """
-    parts = [_spelled(module, only or patterns())]
+    chosen = _spelled(module, only or patterns())
+    parts = [chosen[i : i + _TOGETHER] for i in range(0, len(chosen), _TOGETHER)]
     found: dict[str, HloModule] = {}
     names: dict[str, str] = {}
     num_crashes = 0
@@ -162,7 +164,7 @@ class EnzymePass:
                 "bool",
                 False,
                 "Applies each pattern alone, so that a choice is one pattern in one "
-                "part; a rule is a pattern's name.",
+                "part, also without `regions`; its rule is the pattern's name.",
             ),
         ),
         candidate=True,
@@ -200,7 +202,8 @@ def _proposals_of_each(module: HloModule, names: Sequence[str]) -> Proposals:
         except PassError:  # no replacement of arrays gives it
             continue
         for part in parts:
-            found.setdefault((part.originals, part.reads, part.body), part)
+            key = part.originals, part.reads, part.body, part.called
+            found.setdefault(key, part)
     return to_proposals(list(found.values()), has_layouts=True)
 
 

@@ -77,18 +77,19 @@ def optimize_each(
         name, found = enzyme_call.run_pass_pipeline(["main"], text, pipeline)
         return str(name), str(found)
 
-    folded = run(_MATCHES_NOTHING)
-    found = {folded[1]: ("", folded[0])}
+    name, folded = run(_MATCHES_NOTHING)
+    seen = {folded}
+    made = _with_results_of(_to_hlo(folded, name), module)
+    modules = [("", made)] if made.fingerprint() != module.fingerprint() else []
     for pattern in chosen:
-        with contextlib.suppress(RuntimeError, ValueError):  # it fails
+        # It fails, or makes what HLO has no form for, in whatever kind of error.
+        with contextlib.suppress(Exception):
             name, changed = run(pattern)
-            found.setdefault(changed, (pattern, name))
-    modules = [
-        (pattern, _with_results_of(_to_hlo(changed, name), module))
-        for changed, (pattern, name) in found.items()
-    ]
-    is_folded = modules[0][1].fingerprint() != module.fingerprint()
-    return modules[0 if is_folded else 1 :]
+            if changed not in seen:
+                made = _with_results_of(_to_hlo(changed, name), module)
+                modules.append((pattern, made))
+            seen.add(changed)
+    return modules
 
 
 def _text_of(module: HloModule) -> str:
