@@ -3,8 +3,8 @@
 """Agents that substitute, on sizes and models that they were not trained on.
 
 Agents imitate greedy searches by times of kernels, on models of `scripts/examples`:
-those of *sizes* on five of them at one size, tested at other sizes; those of *models* on
-some of them, tested on the others. X-RLflow's network and ours are trained alike. On
+those of *sizes* on five of them at one size, tested at other sizes; those of *models*
+on some of them, tested on the others. X-RLflow's network and ours are trained alike. On
 each test module an agent plays one episode, without any estimate; beside it are greedy
 searches by times of kernels and by the sum of operators, from scratch: as long as our
 agent takes, and without a limit. All modules are compiled, their outputs compared with
