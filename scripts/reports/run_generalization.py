@@ -5,8 +5,8 @@
 Agents imitate greedy searches by times of kernels, on models of `scripts/examples`:
 those of *sizes* on five of them at one size, tested at other sizes; those of *models*
 on some of them, tested on the others. X-RLflow's network and ours are trained alike. On
-each test module an agent plays one episode, without any estimate; once more ours takes the
-best of the episode's modules by times of kernels. Beside it are greedy searches by
+each test module an agent plays one episode, without any estimate; once more ours takes
+the best of the episode's modules by times of kernels. Beside it are greedy searches by
 these and by the sum of operators, from scratch: as long as our agent takes without
 estimates, and without a limit. All modules are compiled, their outputs compared with
 the original's, and measured beside it.
@@ -219,8 +219,9 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         f"* {args.demonstrations} greedy searches for each agent, by times of kernels, "
         f"{args.epochs} passes over them, {args.steps} steps of PPO; seed {args.seed}",
         f"* searches of {args.seconds:g} s at most, or as long as the shared scorer "
-        "takes without estimates; measured time of the module over that of what the method made, both "
-        "compiled by XLA's CPU pipeline, with its 95 % interval; failures count as 1",
+        "takes without estimates; measured time of the module over that of what the "
+        "method made, both compiled by XLA's CPU pipeline, with its 95 % interval; "
+        "failures count as 1",
     ]
     for name, title in _EXPERIMENTS.items():
         lines += lines_of(title, [row for row in rows if row["experiment"] == name])

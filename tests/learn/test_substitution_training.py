@@ -14,11 +14,16 @@ import torch
 import hloenv
 from hloenv._checkpoints import read_checkpoint, write_checkpoint
 from hloenv.cost.registry import get_estimator
+from hloenv.envs import SubstitutionEnv
 from hloenv.errors import ArgumentError, HloEnvError
 from hloenv.hlo.python_passes import remove_pass
 from hloenv.learn import substitution_training
 from hloenv.learn.agent import CheckpointError
-from hloenv.learn.substitution_agent import load_substitution_agent
+from hloenv.learn.substitution_agent import (
+    SubstitutionAgent,
+    load_substitution_agent,
+    network_of,
+)
 from hloenv.learn.substitution_config import SubstitutionConfig
 from hloenv.learn.substitution_imitation import examples_of, search
 from hloenv.learn.substitution_training import train_substitution
@@ -97,6 +102,27 @@ def test_an_agent_imitates_greedy_search(config, agent, tmp_path):
     assert get_estimator("operators").estimate_many([alone.module])[0].seconds < (
         best.start_cost
     )
+
+
+def test_an_agent_goes_back_to_no_module(config, monkeypatch):
+    """Rules undo each other, and a network that knows nothing takes any."""
+    seen = []
+    step = SubstitutionEnv.step
+
+    def watched(env, action):
+        found = step(env, action)
+        seen.append(env.module.fingerprint())
+        return found
+
+    monkeypatch.setattr(SubstitutionEnv, "step", watched)
+    torch.manual_seed(0)
+    config = dataclasses.replace(config, max_steps=30, agent="xrlflow")
+    agent = SubstitutionAgent(network_of(config), config, {})
+    with torch.no_grad():
+        agent.network.policy[-1].bias[0] = -1e9  # never No-Op
+    agent.improve(sum_of_products())
+    # The last step may find nothing new, and end the episode.
+    assert len(set(seen[:-1])) == len(seen) - 1 > 2
 
 
 def test_demonstrations_that_are_there_are_not_searched_again(

@@ -60,6 +60,8 @@ class SubstitutionAgent:
     ) -> Substituted:
         """The module of one episode, in which the likeliest action is taken.
 
+        Candidates that the episode has seen are not taken: rules undo each other.
+
         Args:
             module: before layout assignment.
             estimator: by which the episode's cheapest module counts; without one, its
@@ -69,13 +71,19 @@ class SubstitutionAgent:
             ArgumentError: the module cannot be estimated.
             HloEnvError: a pass fails on the module.
         """
-
-        def likeliest(observation: Any) -> int:
-            with torch.no_grad(), one_thread():
-                return int(Decisions(self.network([observation])).mode()[0])
-
         env = self.config.make_env(module)
         env.skip_rewards()
+        seen: set[str] = set()
+
+        def likeliest(observation: Any) -> int:
+            seen.add(env.module.fingerprint())
+            known = [each.fingerprint in seen for each in env.candidates()]
+            with torch.no_grad(), one_thread():
+                scores = self.network([observation])
+                hidden = torch.tensor([False, *known], device=scores.logits.device)
+                logits = scores.logits.masked_fill(hidden, -torch.inf)
+                return int(Decisions(scores._replace(logits=logits)).mode()[0])
+
         return play(env, likeliest, estimator)
 
     def save(self, path: str | os.PathLike[str]) -> None:
