@@ -49,13 +49,13 @@ a configuration; hloenv.learn.RewriteConfig describes all settings:
 _SMALL = {
     "train": "hloenv://dataset/train?min_instructions=40&max_instructions=120",
     "validation": "hloenv://dataset/validation?min_instructions=40&max_instructions=120",
-    "demonstrations": 24,
-    "estimates": 20,
-    "imitation_epochs": 30,
+    "demonstrations": 80,
+    "estimates": 40,
+    "imitation_epochs": 40,
     "steps": 128,
     "evaluate_every": 64,
     "num_envs": 4,
-    "max_validation": 12,
+    "max_validation": 24,
     "ppo": {"num_steps": 8, "minibatch_size": 32, "learning_rate": 1e-4},
 }
 
