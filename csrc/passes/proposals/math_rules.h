@@ -48,7 +48,7 @@ xla::HloInstruction* DoubleArcTangent(xla::HloInstruction* t,
                                       Elementwise& build);
 // The error function of doubles.
 xla::HloInstruction* BuildDoubleErf(xla::HloInstruction* x, Elementwise& build);
-// The remainder of doubles, exact where quotients are below kMaxDoubleQuotient.
+// The remainder of doubles, exact where quotients are below kMaxDoubleQuotient
 // and the divisor is at least kMinDivisor: a half of it is a normal number.
 inline constexpr double kMaxDoubleQuotient = 0x1p26;
 inline constexpr double kMinDivisor = 0x1p-900;
@@ -57,7 +57,7 @@ xla::HloInstruction* DoubleRemainder(xla::HloInstruction* x,
                                      Elementwise& build);
 
 // A remainder of doubles, where the quotient may be one too many or too few, as
-// XLA multiplies by the inverse of a constant.
+// XLA's simplifier makes it by multiplying by the inverse of a constant.
 xla::HloInstruction* CorrectedRest(xla::HloInstruction* rest,
                                    xla::HloInstruction* dividend,
                                    xla::HloInstruction* divisor,

@@ -35,6 +35,15 @@ class Demonstrations:
     returns: Float64Array
 
 
+def returns_of(rewards: Sequence[float], gamma: float) -> list[float]:
+    """Of each step, its reward and the discounted ones that follow."""
+    total, totals = 0.0, list[float]()
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        totals.append(total)
+    return totals[::-1]
+
+
 def order_of(env: CompilerEnv, text: str) -> tuple[list[int], int]:
     """The numbers of the passes of a pipeline, and how many rounds it runs at most.
 
@@ -94,13 +103,9 @@ def demonstrate(
                 f"{max_bytes >> 20} MiB; imitate fewer (demonstrations), or none "
                 '(imitate = "")'
             )
-        total, totals = 0.0, list[float]()
-        for _, _, reward in reversed(episode):
-            total = reward + gamma * total
-            totals.append(total)
         observations += [each[0] for each in episode]
         actions += [each[1] for each in episode]
-        returns += reversed(totals)
+        returns += returns_of([each[2] for each in episode], gamma)
     if not actions:
         raise ArgumentError(f"the order {text!r} changes no module of the train set")
     return Demonstrations(observations, np.array(actions, np.int64), np.array(returns))

@@ -33,6 +33,7 @@ from ..rewrite.game import Game
 from ..search import get_search
 from ..search.driver import Budget, run_search
 from ..search.spaces import get_space
+from .demonstrations import returns_of
 from .scores import Decisions, TrainingError
 
 
@@ -138,15 +139,6 @@ class Example:
     right: BoolArray
     weights: Int64Array
     value: float
-
-
-def returns_of(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Of each step, its reward and the discounted ones that follow."""
-    total, totals = 0.0, list[float]()
-    for reward in reversed(rewards):
-        total = reward + gamma * total
-        totals.append(total)
-    return totals[::-1]
 
 
 def examples_of(

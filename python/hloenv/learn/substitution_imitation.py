@@ -21,7 +21,8 @@ from ..cost.base import Estimator, estimates_of
 from ..envs.substitution import SubstitutionEnv
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
-from .imitation import Example, returns_of
+from .demonstrations import returns_of
+from .imitation import Example
 
 # A candidate is right if it saves at least this share of what the best one saves, and
 # the best one saves at least so much of the cost: the order of substitutions in

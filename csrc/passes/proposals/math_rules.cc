@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/proposals/math_rules.h"
+
+#include <numeric>
+#include <vector>
+
+#include "support/status.h"
+#include "xla/literal_util.h"
+#include "xla/service/hlo_creation_utils.h"
+
+namespace hloenv {
+
+using xla::ComparisonDirection;
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+HloInstruction* Polynomial(absl::Span<const double> coefficients,
+                           HloInstruction* z, Elementwise& build) {
+  HloInstruction* sum = build.Number(coefficients.back());
+  for (size_t i = coefficients.size() - 1; i-- > 0;) {
+    sum = build.Binary(HloOpcode::kAdd, build.Number(coefficients[i]),
+                       build.Binary(HloOpcode::kMultiply, sum, z));
+  }
+  return sum;
+}
+
+HloInstruction* OfQuadrant(HloOpcode function, HloInstruction* quadrant,
+                           HloInstruction* sine, HloInstruction* cosine,
+                           Elementwise& build) {
+  if (function == HloOpcode::kCos) {
+    quadrant = build.Binary(HloOpcode::kAdd, quadrant, build.Number(1.0));
+  }
+  const auto half_of = [&](HloInstruction* integer) {
+    return build.Binary(HloOpcode::kMultiply, integer, build.Number(0.5));
+  };
+  HloInstruction* half = half_of(quadrant);
+  HloInstruction* pairs = build.Unary(HloOpcode::kFloor, half);
+  const auto if_even = [&](HloInstruction* even, HloInstruction* odd) {
+    return build.Select(ComparisonDirection::kEq, half, pairs, even, odd);
+  };
+  const auto negated = [&](HloInstruction* number) {
+    return build.Unary(HloOpcode::kNegate, number);
+  };
+  if (function == HloOpcode::kTan) {
+    return build.Binary(HloOpcode::kDivide, if_even(sine, negated(cosine)),
+                        if_even(cosine, sine));
+  }
+  HloInstruction* value = if_even(sine, cosine);
+  HloInstruction* half_pairs = half_of(pairs);
+  return build.Select(ComparisonDirection::kEq, half_pairs,
+                      build.Unary(HloOpcode::kFloor, half_pairs), value,
+                      negated(value));
+}
+
+HloInstruction* Whole(HloInstruction* x, const xla::Shape& shape) {
+  if (!x->shape().dimensions().empty() || shape.dimensions().empty()) return x;
+  return x->parent()->AddInstruction(
+      HloInstruction::CreateBroadcast(shape, x, {}));
+}
+
+namespace {
+
+// A computation of a tuple of operands, each whole.
+HloComputation* BranchOf(xla::HloModule* module, const xla::Shape& operands,
+                         const xla::Shape& shape, const OfOperands& function) {
+  HloComputation::Builder builder("math");
+  builder.AddInstruction(
+      HloInstruction::CreateParameter(0, operands, "operands"));
+  HloComputation* computation = module->AddEmbeddedComputation(builder.Build());
+  HloInstruction* parameter = computation->parameter_instruction(0);
+  std::vector<HloInstruction*> elements;
+  for (size_t i = 0; i < operands.tuple_shapes().size(); ++i) {
+    elements.push_back(
+        Whole(computation->AddInstruction(HloInstruction::CreateGetTupleElement(
+                  operands.tuple_shapes(i), parameter, i)),
+              shape));
+  }
+  Elementwise build(computation, shape);
+  computation->set_root_instruction(function(elements, build),
+                                    /*accept_different_shape=*/true);
+  return computation;
+}
+
+}  // namespace
+
+absl::StatusOr<HloInstruction*> WhereAll(HloInstruction* is_fast,
+                                         Arrays operands,
+                                         const OfOperands& fast,
+                                         const OfOperands& any) {
+  HloComputation* computation = is_fast->parent();
+  const xla::Shape& shape = operands[0]->shape();
+  HloInstruction* all = is_fast;
+  if (!shape.dimensions().empty()) {
+    std::vector<int64_t> dimensions(shape.dimensions().size());
+    std::iota(dimensions.begin(), dimensions.end(), 0);
+    HloInstruction* truth = computation->AddInstruction(
+        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<bool>(true)));
+    HLOENV_ASSIGN_OR_RETURN(
+        all, xla::MakeReduceHlo(is_fast, truth, dimensions, HloOpcode::kAnd));
+  }
+  HloInstruction* tuple =
+      computation->AddInstruction(HloInstruction::CreateTuple(operands));
+  const auto branch = [&](const OfOperands& function) {
+    return BranchOf(computation->parent(), tuple->shape(), shape, function);
+  };
+  HloComputation* first = branch(fast);
+  return computation->AddInstruction(HloInstruction::CreateConditional(
+      shape, all, tuple, first, tuple, branch(any)));
+}
+
+}  // namespace hloenv
