@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times programs of `programs.py` with an operation written in another form in jax.
+"""Times programs of `cases.py` with an operation written in another form in jax.
 
     python by_hand.py -o by_hand.jsonl [PROGRAM ...]
 
@@ -22,8 +22,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from cases import PROGRAMS
 from jax import lax
-from programs import PROGRAMS
 from time_modules import error_of, make, time_in_turns
 
 Form = Callable[..., Any]

@@ -2,20 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides programs with XLA's GPU compiler, without a GPU, for `time_modules.py`.
 
-    python decide.py FOLDER [PROGRAM ...] [--target h100] [--own KEPT]
+    python decide.py FOLDER [PROGRAM ...] [--target h100]
 
 Needs jax and hloenv[cuda]. Writes for each program its export, its export with precise
-matrix products, its arguments, and the decided modules. `NAME.pre.pb` are modules
-before layout assignment, which go in at jax's hook "before scheduling", where jaxlib's
-GPU compiler has simplified and not yet assigned layouts:
+matrix products, its arguments, and the decided modules. `NAME.start.export` are
+programs that were decided before XLA's passes, which all run on them there
+(`hloenv.jax.export`):
 
-    simplified        no decision: what the others start from
     known-forms       hloenv's fixed rules for CPUs
+    gpu-forms         its fixed rules for GPUs
     PASS.RULE         every place where the rule of a candidate pass applies
-    own.unchanged     jaxlib's own module, as this version of XLA writes it
-    own.PASS.RULE     the same in jaxlib's own module, of which --own has the folder,
-                      as `time_modules.py --keep` wrote it: one rule is all that differs
-    own.PASS.RULE-N   one place of a rule that applies to several
 
 `NAME.post.pb` are modules after XLA's passes and scheduled, which go in at its hook
 after scheduling (with --target cpu all go in at the first hook, after XLA's passes):
@@ -45,15 +41,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
+from cases import PROGRAMS as CASES
+from held_out import PROGRAMS as HELD_OUT
 from jax import export
-from programs import PROGRAMS
 
 import hloenv
 from hloenv.jax.lowering import from_lowered
-from hloenv.policies.base import get_policy
+from hloenv.policies.gpu_forms import GPU_PASSES
 from hloenv.policies.known_forms import FORM_PASSES
 
+PROGRAMS = CASES | HELD_OUT
 Decide = Callable[[hloenv.Alternatives], Any]
 
 # Passes that go before XLA's, each of its rules accepted everywhere.
@@ -73,7 +70,6 @@ _OPTIONAL = (
     "reduction-dimension-grouper",
     "multi_output_fusion",
 )
-_COUNT = "while-loop-trip-count-annotator"
 TRITON, SOFTMAX = "triton-gemm-rewriter", "triton-softmax-rewriter"
 
 
@@ -144,63 +140,48 @@ def half(seed: int, name: str) -> Decide:
     return decide
 
 
-Maker = Callable[[], hloenv.HloModule]
+Maker = Callable[[], hloenv.HloModule | hloenv.jax.Export]
 
 
-def by_rule(module: hloenv.HloModule, max_single: int) -> Iterator[tuple[str, Maker]]:
-    """The module with one rule everywhere, and in up to so many of its places alone."""
-    env = hloenv.HloEnv(module)
+def with_rule(alternatives: hloenv.Alternatives, rule: str) -> Any:
+    """[A] the choice of the rule, -1 where there is none."""
+    decisions = alternatives.leave_to_xla()
+    for each in alternatives:
+        for index, choice in enumerate(each.choices):
+            if index and choice.rule == rule:
+                decisions[each.index] = index
+                break
+    return decisions
+
+
+def early(
+    export: Callable[..., hloenv.jax.Export], module: hloenv.HloModule
+) -> Iterator[tuple[str, Maker]]:
+    """The program with other forms of its operations, before XLA's passes."""
+    env = hloenv.HloEnv(hloenv.run_passes(module, "call-inliner").module)
     for name in _EARLY:
         alternatives = env.get_alternatives(name)
         rules = {c.rule for each in alternatives for c in each.choices[1:]}
         for rule in sorted(rules):
-            everywhere = [
-                next((i for i, c in enumerate(each.choices) if i and c.rule == rule), 0)
-                for each in alternatives
-            ]
-            label = f"{name}.{rule}" if rule else name
-            yield label, partial(alternatives.apply, everywhere)
-            places = [at for at, choice in enumerate(everywhere) if choice]
-            if name not in FORM_PASSES or len(places) < 2:
-                continue
-            for number, at in enumerate(places[:max_single]):
-                single = [each * (i == at) for i, each in enumerate(everywhere)]
-                yield f"{label}-{number}", partial(alternatives.apply, single)
-
-
-def early(module: hloenv.HloModule) -> Iterator[tuple[str, Maker]]:
-    """The program with other forms of its operations, before XLA's passes."""
-    module = hloenv.run_passes(module, "call-inliner", "algsimp", "cse", "dce").module
-    yield "simplified", lambda: module
-    yield from by_rule(module, max_single=0)
-    alternatives = hloenv.HloEnv(module).get_alternatives(*FORM_PASSES)
-    decisions = np.maximum(get_policy("known-forms")(alternatives), 0)
-    if np.any(decisions):
-        yield "known-forms", lambda: alternatives.apply(decisions)
-
-
-def expanded(module: hloenv.HloModule) -> hloenv.HloModule:
-    """What jaxlib has done before its hook: no such operations, and counted loops.
-
-    Without its number of iterations, a loop waits for the GPU in each.
-    """
-    passes = "select_and_scatter_expander", "topk-decomposer"
-    return hloenv.run_passes(module, *passes, _COUNT).module
+            yield (
+                f"{name}.{rule}" if rule else name,
+                partial(export, policy=partial(with_rule, rule=rule), passes=name),
+            )
+    for policy, passes in (("known-forms", FORM_PASSES), ("gpu-forms", GPU_PASSES)):
+        yield policy, partial(export, policy=policy, passes=passes)
 
 
 def variants(
-    module: hloenv.HloModule, target: str, max_single: int
+    export: Callable[..., hloenv.jax.Export],
+    module: hloenv.HloModule,
+    target: str,
+    max_single: int,
 ) -> Iterator[tuple[str, Maker]]:
     """Names and makers of the decided modules."""
     is_cpu = target == "cpu"
     after = "pre" if is_cpu else "post"
-    for name, formed in early(module):
-        yield (
-            f"{name}.pre",
-            lambda formed=formed: (
-                finish(formed(), target) if is_cpu else expanded(formed())
-            ),
-        )
+    for name, make in early(export, module):
+        yield f"{name}.start", make
     yield f"xla.{after}", lambda: finish(module, target)
     for name in _OPTIONAL:
         yield (
@@ -239,23 +220,6 @@ def variants(
                 )
 
 
-def mark_of(options: argparse.Namespace) -> str:
-    """The file that a program's folder has when these variants are there."""
-    return "done" if options.own is None else "done-own"
-
-
-def own_variants(kept: Path, name: str, max_single: int) -> Iterator[tuple[str, Maker]]:
-    """Names and makers of variants of what jaxlib has before layout assignment."""
-    path = kept / f"jit_v_{name}_jax_jit.pre.pb"
-    module = hloenv.HloModule.from_proto(path.read_bytes())
-    yield "own.unchanged.pre", lambda: module
-    for rule, decided in by_rule(module, max_single):
-        yield (
-            f"own.{rule}.pre",
-            lambda decided=decided: hloenv.run_passes(decided(), _COUNT).module,
-        )
-
-
 def write_program(folder: Path, name: str, options: argparse.Namespace) -> None:
     """Writes one program's folder."""
     target = options.target
@@ -273,9 +237,8 @@ def write_program(folder: Path, name: str, options: argparse.Namespace) -> None:
     traced = jax.jit(exported.call).trace(*specs)
     module = from_lowered(traced.lower(lowering_platforms=(platform,)))
     facts = Facts(folder / "variants.json", module.fingerprint())
-    makers = variants(module, target, options.max_single)
-    if options.own is not None:
-        makers = own_variants(options.own, name, options.max_single)
+    export_decided = partial(hloenv.jax.export, fn, *specs, platform=platform)
+    makers = variants(export_decided, module, target, options.max_single)
     for label, make in makers:
         if facts.has(label):
             continue
@@ -288,12 +251,20 @@ def write_program(folder: Path, name: str, options: argparse.Namespace) -> None:
         except BaseException:
             facts.forget(label)
             raise
-        fingerprint = decided.fingerprint()
+        is_module = isinstance(decided, hloenv.HloModule)
+        applied = decided if is_module else decided.decided.applied
+        fingerprint = applied.fingerprint()
+        is_plain = not is_module and not decided.decided.num_accepted
+        if is_plain:
+            facts.set(label, fingerprint="", same_as="jax.jit")
+            continue
         same = facts.first_with(fingerprint)
-        if not same:
+        if not same and is_module:
             (folder / f"{label}.pb").write_bytes(decided.to_proto())
+        elif not same:
+            decided.save(folder / f"{label}.export")
         facts.set(label, fingerprint=fingerprint, same_as=same or label)
-    (folder / mark_of(options)).touch()
+    (folder / "done").touch()
     facts.show(name)
 
 
@@ -357,24 +328,8 @@ def main() -> None:
     parser.add_argument(
         "--max-single", type=int, default=4, help="single rejections of a pass"
     )
-    parser.add_argument(
-        "--own", type=Path, help="folder of jaxlib's own modules; only their variants"
-    )
     parser.add_argument("--here", action="store_true", help="without children")
     options = parser.parse_args()
-    if options.own is not None:
-        kept = {
-            path.name.removeprefix("jit_v_").removesuffix("_jax_jit.pre.pb")
-            for path in options.own.glob("jit_v_*_jax_jit.pre.pb")
-        }
-        options.programs = options.programs or sorted(kept)
-        missing = set(options.programs) - kept
-        if missing or not kept:
-            parser.error(
-                f"{options.own} has no module of "
-                f"{', '.join(sorted(missing)) or 'any program'}; "
-                "it must be a folder that time_modules.py --keep wrote"
-            )
     for name in options.programs or PROGRAMS:
         folder = options.folder / name
         if options.here:
@@ -401,11 +356,9 @@ def decide_in_children(folder: Path, name: str, options: argparse.Namespace) -> 
     """
     words = [str(options.folder), name, "--target", options.target, "--here"]
     words += ["--max-single", str(options.max_single)]
-    if options.own is not None:
-        words += ["--own", str(options.own)]
     check_target(folder, options.target)
     path, before = folder / "variants.json", -1
-    while not (folder / mark_of(options)).exists():
+    while not (folder / "done").exists():
         child = subprocess.run([sys.executable, __file__, *words], check=False)
         count = len(Facts(path, "")) if path.exists() else 0
         # An exception, or a crash outside of the variants, would come again.

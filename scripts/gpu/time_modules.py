@@ -5,31 +5,40 @@
     python time_modules.py FOLDER -o rows.jsonl [--seconds 400] [PROGRAM ...]
 
 FOLDER is what `decide.py` wrote: for each program its export (jax.export) and decided
-modules, which are put in at jax's hooks: NAME.pre.pb where jax calls it "before
-scheduling", NAME.post.pb after that. All variants of a program get the same inputs,
-their outputs are compared with those of the function with precise matrix products,
-and they are timed in turns: one row a variant, with all durations. Where the process
-crashes or takes too long, the halves of the variants run apart, until the variant is
-found that does it. Programs that the output file has are not run again.
+ones. NAME.start.export are compiled as they are, and modules are put in at jax's hooks:
+NAME.pre.pb where jax calls it "before scheduling", NAME.post.pb after that. All
+variants of a program get the same inputs, their outputs are compared with those of the
+function with precise matrix products, and they are timed in turns: one row a variant,
+with all durations. One process runs all programs; where it crashes or takes too long,
+the halves of the variants run apart, until the variant is found that does it. Programs
+that the output file has are not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
+import queue
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+Row = dict[str, Any]
 
 PLAIN = "jax.jit"
 # Controls: plain jax compiled once more, and its module put in unchanged.
@@ -70,7 +79,6 @@ class Hook:
         from jax.extend import xla
 
         self.modules: dict[tuple[str, str], bytes] = {}
-        self.seen: dict[tuple[str, str], bytes] = {}
         self.replaced: set[str] = set()
         for place, stage in (
             ("pre", xla.PipelineStage.PRE_SCHEDULER),
@@ -85,8 +93,6 @@ class Hook:
 
     def _replace(self, place: str, proto: bytes) -> bytes | None:
         name = module_name(proto)
-        if name.endswith("_jax_jit"):
-            self.seen[name, place] = proto
         module = self.modules.get((name, place))
         if module is not None:
             self.replaced.add(name)
@@ -112,27 +118,45 @@ def error_of(outputs: Any, wanted: Any) -> float:
     """The largest norm of a difference, relative to the norm of the output.
 
     Infinite where integers, or the places of NaN and infinities, differ, and where all
-    outputs are NaN.
+    outputs are NaN. Computed on the device, where the arrays are.
     """
     import jax
-    import numpy as np
 
-    worst, is_number = 0.0, False
-    pairs = zip(jax.tree.leaves(outputs), jax.tree.leaves(wanted), strict=True)
-    for output, reference in pairs:
-        if np.asarray(reference).dtype.kind in "biu":
-            if not np.array_equal(output, reference):
-                return float("inf")
-            is_number = True
-            continue
-        a, b = np.asarray(output, "float64"), np.asarray(reference, "float64")
-        for special in (np.isnan, np.isposinf, np.isneginf):
-            if not np.array_equal(special(a), special(b)):
-                return float("inf")
-        is_number |= not np.isnan(b).all()
-        a, b = (np.where(np.isfinite(x), x, 0) for x in (a, b))
-        worst = max(worst, float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-30)))
-    return worst if is_number else float("inf")
+    is_equal, is_number, errors = jax.device_get(_compared()(outputs, wanted))
+    return float(max(errors, default=0.0)) if is_equal and is_number else float("inf")
+
+
+@functools.cache
+def _compared() -> Any:
+    """A function of outputs and references: two truth values, and relative errors."""
+    import jax
+    import jax.numpy as jnp
+
+    def compare(outputs: Any, wanted: Any) -> Any:
+        is_equal, is_number, errors = jnp.bool_(True), jnp.bool_(False), []
+        pairs = zip(jax.tree.leaves(outputs), jax.tree.leaves(wanted), strict=True)
+        for a, b in pairs:
+            if not jnp.issubdtype(b.dtype, jnp.inexact):
+                is_equal, is_number = is_equal & (a == b).all(), jnp.bool_(True)
+                continue
+            a, b = a.astype("float32"), b.astype("float32")
+            for special in (jnp.isnan, jnp.isposinf, jnp.isneginf):
+                is_equal &= (special(a) == special(b)).all()
+            is_number |= ~jnp.isnan(b).all()
+            a, b = (jnp.where(jnp.isfinite(x), x, 0) for x in (a, b))
+            scale = jnp.abs(b).max(initial=1e-30)  # so that no square overflows
+            norm = jnp.linalg.norm((b / scale).ravel())
+            errors.append(jnp.linalg.norm(((a - b) / scale).ravel()) / (norm + 1e-30))
+        return is_equal, is_number, errors
+
+    return jax.jit(compare)
+
+
+def read_export(path: Path) -> Any:
+    """The `jax.export.Exported` of a file."""
+    from jax import export
+
+    return export.deserialize(bytearray(path.read_bytes()))
 
 
 def compile_variants(
@@ -145,8 +169,12 @@ def compile_variants(
     import jax
 
     def compiled(name: str) -> Any:
+        function = call
+        if name.endswith(".start"):
+            function = read_export(folder / f"{name}.export").call
+
         def run(*arrays: Any) -> Any:
-            return call(*arrays)
+            return function(*arrays)
 
         label = "v_" + "".join(
             c if c.isalnum() else "_" for c in f"{folder.name}_{name}"
@@ -204,10 +232,9 @@ def time_in_turns(
 
 def run_program(
     folder: Path, names: list[str], hook: Hook, options: argparse.Namespace
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """The rows of one program."""
     import jax
-    from jax import export
 
     specs = json.loads((folder / "arguments.json").read_text())
     facts = json.loads((folder / "variants.json").read_text())
@@ -217,17 +244,15 @@ def run_program(
         "jobs": options.jobs,
     }
     args = [make(spec, seed) for seed, spec in enumerate(specs)]
-    call = export.deserialize(bytearray((folder / "program.export").read_bytes())).call
-    precise = export.deserialize(
-        bytearray((folder / "precise.export").read_bytes())
-    ).call
-    wanted = jax.device_get(jax.jit(precise)(*args))
+    call = read_export(folder / "program.export").call
+    precise = read_export(folder / "precise.export").call
+    wanted = jax.jit(precise)(*args)
     done, errors = compile_variants(folder, names, hook, call, args, options.jobs)
     rows = [{"variant": name, "error": error} for name, error in errors.items()]
     calls, compared = {}, {}
     for name, (executable, _) in done.items():
         try:
-            compared[name] = error_of(jax.device_get(executable(*args)), wanted)
+            compared[name] = error_of(executable(*args), wanted)
             calls[name] = executable
         except Exception as error:
             text = f"{type(error).__name__}: {error}"[:600]
@@ -255,17 +280,18 @@ def run_program(
 
 
 def run_here(options: argparse.Namespace) -> None:
-    """Runs a program in this process, and prints its rows."""
+    """Runs the programs of standard input in this process; a line for each."""
     hook = Hook(options.platform)
     import jax
 
     facts = {"jax": jax.__version__, "device": str(jax.devices()[0].device_kind)}
-    for name in options.programs:
-        rows = run_program(options.folder / name, options.variants, hook, options)
-        for row in rows:
-            print(json.dumps({"program": name, **facts, **row}), flush=True)
-        for (label, place), proto in hook.seen.items() if options.keep else ():
-            (options.keep / f"{label}.{place}.pb").write_bytes(proto)
+    for name, variants in json.load(sys.stdin).items():
+        try:
+            rows = run_program(options.folder / name, variants, hook, options)
+        except Exception as error:  # of no variant in particular
+            rows = [{"variant": "", "error": f"{type(error).__name__}: {error}"[:600]}]
+        rows = [{"program": name, **facts, **row} for row in rows]
+        print(json.dumps([name, rows]), flush=True)
 
 
 def last_words(stderr: str) -> str:
@@ -275,7 +301,7 @@ def last_words(stderr: str) -> str:
 
 
 class Children:
-    """Runs programs in processes of their own."""
+    """Runs programs in a process of their own, and in others after what it ends at."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         """Starts the clock."""
@@ -287,49 +313,90 @@ class Children:
         """Seconds until the end."""
         return float(self._options.seconds - (time.monotonic() - self._started))
 
-    def run(self, name: str, variants: list[str]) -> list[dict[str, Any]]:
-        """The rows of a program; in halves where the process ends."""
+    def run(self, plan: dict[str, list[str]]) -> Iterator[tuple[str, list[Row]]]:
+        """Programs and their rows, as they come.
+
+        Args:
+            plan: the variants of each program; in halves where the process ends.
+        """
+        left = dict(plan)
+        while left and self.left_s > 0:
+            error = yield from self._child(left)
+            if error is None:
+                return
+            name = next(iter(left))
+            yield name, self._halves(name, left.pop(name), error)
+
+    def _child(
+        self, left: dict[str, list[str]]
+    ) -> Generator[tuple[str, list[Row]], None, str | None]:
+        """Programs that one process runs; they are taken out of `left`.
+
+        Returns why the process ended before all were run.
+        """
         options = self._options
-        limit = max(1.0, min(self.left_s, options.program_seconds))
-        words = [str(options.folder), name, "--here", "--platform", options.platform]
-        words += ["--rounds", str(options.rounds), "--variants", *variants]
-        if options.keep:
-            words += ["--keep", str(options.keep)]
-        words += ["--jobs", str(options.jobs)]
-        try:
-            child = subprocess.run(
+        words = [str(options.folder), "--here", "--platform", options.platform]
+        words += ["--rounds", str(options.rounds), "--jobs", str(options.jobs)]
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as plan:
+            json.dump(left, plan)
+            plan.seek(0)
+            child = subprocess.Popen(
                 [sys.executable, __file__, *words],
-                capture_output=True,
+                stdin=plan,
+                stdout=subprocess.PIPE,
+                stderr=said,
                 text=True,
-                timeout=limit,
-                check=False,
             )
-        except subprocess.TimeoutExpired:
-            error = f"over {limit:.0f} s"
-        else:
-            if child.returncode == 0:
-                lines = child.stdout.splitlines()
-                return [json.loads(line) for line in lines if line.startswith("{")]
-            error = f"ended: {last_words(child.stderr)}"
-            if child.returncode > 0:  # an exception: of no variant in particular
-                return [{"program": name, "variant": "", "error": error}]
+            lines: queue.Queue[str] = queue.Queue()
+            threading.Thread(target=_read, args=(child.stdout, lines)).start()
+            try:
+                while True:
+                    limit = max(1.0, min(self.left_s, options.program_seconds))
+                    try:
+                        line = lines.get(timeout=limit)
+                    except queue.Empty:
+                        return f"over {limit:.0f} s"
+                    if not line:
+                        break
+                    if line.startswith("["):
+                        name, rows = json.loads(line)
+                        del left[name]
+                        yield name, rows
+                if child.wait() == 0:
+                    return None
+                said.seek(0)
+                return f"ended: {last_words(said.read())}"
+            finally:
+                child.kill()
+                child.wait()
+
+    def _halves(self, name: str, variants: list[str], error: str) -> list[Row]:
+        """The rows of a program that ended a process with these variants."""
         if len(variants) > 1 and self.left_s > 0:
-            middle = len(variants) // 2
-            rows = self.run(name, variants[:middle])
-            has_plain = any(row["variant"] == PLAIN for row in rows)
-            for row in self.run(name, variants[middle:]):
-                if row["variant"] != PLAIN or not has_plain:
-                    rows.append(row)
+            middle, rows = len(variants) // 2, []
+            for half in (variants[:middle], variants[middle:]):
+                has_plain = any(row["variant"] == PLAIN for row in rows)
+                for _, found in self.run({name: half}):
+                    rows += [
+                        row for row in found if row["variant"] != PLAIN or not has_plain
+                    ]
             return rows
         label = variants[0] if len(variants) == 1 else ""
-        facts = json.loads((options.folder / name / "variants.json").read_text())
+        facts = json.loads((self._options.folder / name / "variants.json").read_text())
         fact = facts["variants"].get(label, {})
         row = {"program": name, "variant": label, "error": error}
         row |= {"baseline": facts["fingerprint"]}
         return [{**row, "fingerprint": fact.get("fingerprint", "")}]
 
 
-def equal_variants(folder: Path) -> list[dict[str, Any]]:
+def _read(stream: Any, lines: queue.Queue[str]) -> None:
+    """Puts the lines of a stream into a queue, and "" at its end."""
+    for line in stream:
+        lines.put(line)
+    lines.put("")
+
+
+def equal_variants(folder: Path) -> list[Row]:
     """Rows of the variants of which the module is another's."""
     facts = json.loads((folder / "variants.json").read_text())["variants"]
     return [
@@ -350,14 +417,16 @@ def main() -> None:
     parser.add_argument("--program-seconds", type=float, default=120)
     parser.add_argument("--rounds", type=int, default=15, help="runs of each variant")
     parser.add_argument("--jobs", type=int, default=1, help="compiles at a time")
-    parser.add_argument("--variants", nargs="*", help="default: all of them")
+    parser.add_argument(
+        "--variants", nargs="*", default=["*"], help="or patterns (default: all)"
+    )
+    parser.add_argument("--without", nargs="*", default=[], help="none of these")
     parser.add_argument(
         "--flags",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="time plain jax with other flags as well",
     )
-    parser.add_argument("--keep", type=Path, help="folder for jax's own modules")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
@@ -366,14 +435,12 @@ def main() -> None:
     names = options.programs or sorted(
         path.parent.name for path in options.folder.glob("*/program.export")
     )
-    missing = [name for name in names if not any((options.folder / name).glob("done*"))]
+    missing = [name for name in names if not (options.folder / name / "done").exists()]
     if not names or missing:
         parser.error(
             f"{options.folder} must be a folder that decide.py wrote; it has not "
             f"finished {', '.join(missing) or 'any program'} there"
         )
-    if options.keep:
-        options.keep.mkdir(parents=True, exist_ok=True)
     done = set()
     with options.output.open("a+") as file:
         file.seek(0)
@@ -382,24 +449,40 @@ def main() -> None:
                 row = json.loads(line)
                 if row["variant"] == PLAIN and not row["error"]:
                     done.add(row["program"])
-    children = Children(options)
-    for name in (each for each in names if each not in done):
-        if children.left_s <= 0:
-            print("no time is left", flush=True)
-            break
-        folder = options.folder / name
-        own = sorted(path.stem for path in folder.glob("*.pb"))
-        flags = FLAGS if options.flags and options.platform == "cuda" else ()
-        rows = children.run(name, options.variants or [AGAIN, IDENTITY, *flags, *own])
-        rows += equal_variants(folder)
+    plan = {
+        name: chosen_variants(options.folder / name, options)
+        for name in names
+        if name not in done
+    }
+    for name, rows in Children(options).run(plan):
+        rows += equal_variants(options.folder / name)
         with options.output.open("a") as file:
             # After a line that was not finished.
             file.writelines("\n" + json.dumps(row) for row in rows)
             file.write("\n")
+        del plan[name]
         show(name, rows)
+    if plan:
+        print(f"no time was left for {', '.join(plan)}", flush=True)
 
 
-def show(name: str, rows: list[dict[str, Any]]) -> None:
+def chosen_variants(folder: Path, options: argparse.Namespace) -> list[str]:
+    """Names of the variants of a program, without those that are left out."""
+    files = [*folder.glob("*.pb"), *folder.glob("*.start.export")]
+    flags = FLAGS if options.flags and options.platform == "cuda" else ()
+    every = [AGAIN, IDENTITY, *flags, *sorted(path.stem for path in files)]
+
+    def fits(variant: str, patterns: list[str]) -> bool:
+        return any(fnmatchcase(variant, pattern) for pattern in patterns)
+
+    return [
+        variant
+        for variant in every
+        if fits(variant, options.variants) and not fits(variant, options.without)
+    ]
+
+
+def show(name: str, rows: list[Row]) -> None:
     """Prints the fastest variants of a program, and what failed."""
     good = [row for row in rows if "seconds" in row]
     plain = next((r["median_us"] for r in good if r["variant"] == PLAIN), float("nan"))

@@ -17,6 +17,7 @@ from support.modules import TWO_REWRITES
 _COMMANDS = (
     *("passes", "show", "run", "alternatives", "optimize", "search", "apply", "diff"),
     *("graph", "fuzz", "store", "measure", "calibrate", "train", "rewrites"),
+    "export",
 )
 
 

@@ -20,6 +20,7 @@ _COMMANDS = {
     "optimize": "apply a policy to the rewrites, and time the result",
     "search": "search for decisions that run faster than XLA's default",
     "tune": "tune a function or a whole script across the stages of the compiler",
+    "export": "decide a function for a machine that has jax alone, as one with a GPU",
     "train": "train an agent or a model",
     "measure": "time modules against each other, or test the intervals",
     "profile": "time a module's kernels: shares, rates, distance from the peak",

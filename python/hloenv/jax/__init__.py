@@ -11,6 +11,7 @@ from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.hook import InjectionWarning
 from .artefact import Artefact, Tuned
 from .decide import Decided
+from .exported import Export, export
 from .injection import Injection, compile_injected, inject
 from .jit import FallbackWarning, JitFunction, jit
 from .loaded import Loaded, load
@@ -23,6 +24,7 @@ __all__ = [
     "Artefact",
     "Decided",
     "DonationWarning",
+    "Export",
     "FallbackWarning",
     "Injection",
     "InjectionWarning",
@@ -34,6 +36,7 @@ __all__ = [
     "call_executable",
     "compile_injected",
     "example_inputs",
+    "export",
     "from_jax",
     "inject",
     "jit",

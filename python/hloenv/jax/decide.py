@@ -246,9 +246,19 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
         lowered: the `jax.stages.Lowered` of that.
         leaves: the call's arguments.
     """
-    effects = sorted(str(each) for each in traced.jaxpr.effects)
-    if effects:
-        return f"it has side effects ({', '.join(effects)})"
+    reason = unsupported_function(traced, lowered)
+    return reason or other_devices(jax, lowered, leaves)
+
+
+def unsupported_function(traced: Any, lowered: Any) -> str | None:
+    """Returns why a function cannot be decided for one device; None if it can.
+
+    Args:
+        traced: as for `unsupported`.
+        lowered: as for `unsupported`.
+    """
+    if effects := side_effects(traced):
+        return effects
     if has_hoisted_constants(lowered):
         return HOISTED
     if has_equation(traced.jaxpr, _places):
@@ -256,7 +266,13 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
             "it places values (device_put, with_sharding_constraint, shard_map or the "
             "shardings of an inner jax.jit)"
         )
-    return other_devices(jax, lowered, leaves)
+    return _several_devices(lowered)
+
+
+def side_effects(traced: Any) -> str | None:
+    """Returns which side effects a traced function has, in words; None for none."""
+    effects = sorted(str(each) for each in traced.jaxpr.effects)
+    return f"it has side effects ({', '.join(effects)})" if effects else None
 
 
 def has_equation(jaxpr: Any, test: Callable[[Any], bool]) -> bool:
@@ -308,13 +324,8 @@ def other_devices(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
         lowered: a `jax.stages.Lowered` of the function.
         leaves: the call's arguments.
     """
-    attributes = lowered.compiler_ir("stablehlo").operation.attributes
-    for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
-        if name in attributes and attributes[name].value != 1:
-            return (
-                f"it runs on {attributes[name].value} devices; hloenv.jit supports one "
-                "device"
-            )
+    if several := _several_devices(lowered):
+        return several
     committed = {
         device
         for leaf in leaves
@@ -330,4 +341,16 @@ def other_devices(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
         return (
             f"it runs on {', '.join(sorted(platforms))}; hloenv.jit supports only cpu"
         )
+    return None
+
+
+def _several_devices(lowered: Any) -> str | None:
+    """Returns how many devices a function is for; None for one."""
+    attributes = lowered.compiler_ir("stablehlo").operation.attributes
+    for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
+        if name in attributes and attributes[name].value != 1:
+            return (
+                f"it runs on {attributes[name].value} devices; hloenv supports one "
+                "device"
+            )
     return None

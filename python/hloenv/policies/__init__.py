@@ -26,6 +26,7 @@ from .base import (
 )
 from .convolutions import KeepConvolutions
 from .fusion import FuseAllLegal, FuseByBytes
+from .gpu_forms import GpuForms
 from .known_calls import KnownCalls
 from .known_forms import KnownForms
 from .loops import LowOverhead, SmallLoops
@@ -47,6 +48,7 @@ __all__ = [
     "FirstOnly",
     "FuseAllLegal",
     "FuseByBytes",
+    "GpuForms",
     "GreedyRoofline",
     "KeepConvolutions",
     "KeepOriginal",

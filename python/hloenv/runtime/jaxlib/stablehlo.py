@@ -62,13 +62,17 @@ class _Body:
     """What one call runs.
 
     Attributes:
-        code: for one CPU device: StableHLO bytecode, or a function of jax's.
+        code: for one device: StableHLO bytecode, or a function of jax's.
         plain: the function for other devices; None if there is none.
+        platform: jax's name of the devices that `code` is for.
     """
 
-    def __init__(self, code: bytes | Callable[..., Any], plain: Any = None) -> None:
+    def __init__(
+        self, code: bytes | Callable[..., Any], plain: Any = None, platform: str = "cpu"
+    ) -> None:
         self.code = code
         self.plain = plain
+        self.platform = platform
 
 
 class _Handle:
@@ -143,6 +147,7 @@ def function_of(
     out_avals: Sequence[Any],
     *,
     plain: Callable[..., Any] | None = None,
+    platform: str = "cpu",
 ) -> Callable[..., list[Any]]:
     """A module as a function of flat arrays, to be called while jax.jit traces it.
 
@@ -151,11 +156,13 @@ def function_of(
         out_avals: jax's types of its results.
         plain: a function of the same arguments that runs in its place on other devices
             than one CPU; None for the module on all CPU devices.
+        platform: that the module was lowered for, in jax's words.
 
     Raises:
         CompileError: jaxlib cannot read the module.
     """
-    return _call(stablehlo_of(module), module, out_avals, plain=plain)
+    code = stablehlo_of(module)
+    return _call(code, module, out_avals, plain=plain, platform=platform)
 
 
 def _call(
@@ -164,10 +171,11 @@ def _call(
     out_avals: Sequence[Any],
     *,
     plain: Callable[..., Any] | None,
+    platform: str = "cpu",
 ) -> Callable[..., list[Any]]:
-    if "custom-call" in module.opcode_counts():
+    if platform == "cpu" and "custom-call" in module.opcode_counts():
         _initialize_lapack()
-    body = _Body(code, plain)
+    body = _Body(code, plain, platform)
     handle = _Handle(out_avals, body)
 
     def call(*leaves: Any) -> list[Any]:
@@ -265,11 +273,13 @@ def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     platforms = tuple(context.platforms or target.platforms)
     # Absent where the user's program partitions itself.
     num_devices = getattr(target.axis_context, "num_devices", None)
-    if body.plain is not None and (platforms, num_devices) != (("cpu",), 1):
+    own = (body.platform,)
+    if body.plain is not None and (platforms, num_devices) != (own, 1):
         return mlir.lower_fun(body.plain, multiple_results=True)(context, *values)
-    if platforms != ("cpu",):
+    if platforms != own:
         raise NotImplementedError(
-            f"hloenv's modules run on the platform cpu, not {', '.join(platforms)}"
+            f"this module of hloenv runs on the platform {body.platform}, not "
+            f"{', '.join(platforms)}"
         )
     if callable(body.code):
         return mlir.lower_fun(body.code, multiple_results=True)(context, *values)

@@ -44,7 +44,8 @@ class Argument:
 Case = tuple[Callable[..., Any], list[Argument]]
 
 
-def _weight(*shape: int, dtype: str = F32) -> Argument:
+def weight(*shape: int, dtype: str = F32) -> Argument:
+    """A weight, with a standard deviation that keeps the size of what it multiplies."""
     return Argument(shape, dtype, 1 / math.sqrt(math.prod(shape[:-1])))
 
 
@@ -63,7 +64,8 @@ def _attend(q: Any, k: Any, v: Any, *, is_causal: bool) -> Any:
     return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores).astype(v.dtype), v)
 
 
-def _block(x: Any, qkv: Any, out: Any, up: Any, down: Any, s1: Any, s2: Any) -> Any:
+def block(x: Any, qkv: Any, out: Any, up: Any, down: Any, s1: Any, s2: Any) -> Any:
+    """A block of a transformer: attention with heads of 64, and two dense layers."""
     batch, length, width = x.shape
     h = (_norm(x, s1) @ qkv).reshape(batch, length, 3, width // 64, 64)
     h = _attend(h[:, :, 0], h[:, :, 1], h[:, :, 2], is_causal=True)
@@ -71,10 +73,11 @@ def _block(x: Any, qkv: Any, out: Any, up: Any, down: Any, s1: Any, s2: Any) -> 
     return x + jax.nn.gelu(_norm(x, s2) @ up) @ down
 
 
-def _block_arguments(width: int, dtype: str) -> list[Argument]:
+def block_arguments(width: int, dtype: str) -> list[Argument]:
+    """Its weights."""
     shapes = (width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)
     scales = [Argument((width,), dtype)] * 2
-    return [_weight(*shape, dtype=dtype) for shape in shapes] + scales
+    return [weight(*shape, dtype=dtype) for shape in shapes] + scales
 
 
 def transformer(
@@ -83,22 +86,22 @@ def transformer(
     """A block of a decoder, with the gradients of its weights."""
 
     def loss(weights: Any, x: Any) -> Any:
-        return _block(x, *weights).astype(F32).var()
+        return block(x, *weights).astype(F32).var()
 
     def run(x: Any, *weights: Any) -> Any:
         return jax.grad(loss)(weights, x)
 
     x = Argument((batch, length, width), dtype)
-    return run, [x, *_block_arguments(width, dtype)]
+    return run, [x, *block_arguments(width, dtype)]
 
 
 def vision_forward() -> Case:
     """A block of an encoder in float32, forward."""
 
     def run(x: Any, *weights: Any) -> Any:
-        return _block(x, *weights)
+        return block(x, *weights)
 
-    return run, [Argument((64, 197, 384)), *_block_arguments(384, F32)]
+    return run, [Argument((64, 197, 384)), *block_arguments(384, F32)]
 
 
 def decode() -> Case:
@@ -112,7 +115,7 @@ def decode() -> Case:
         return _attend(new[0], keys, values, is_causal=False), keys, values
 
     cache = Argument((16, 1024, 12, 64), BF16)
-    weights = [_weight(768, 768, dtype=BF16)] * 3
+    weights = [weight(768, 768, dtype=BF16)] * 3
     x = Argument((16, 768), BF16)
     return run, [x, cache, cache, Argument((), I32, high=1024), *weights]
 
@@ -188,7 +191,7 @@ def residual_block() -> Case:
         h = jax.nn.relu(normalized(_conv(x, k1)))
         return jax.nn.relu(x + normalized(_conv(h, k2)))
 
-    x, kernel = Argument((32, 56, 56, 64)), _weight(3, 3, 64, 64)
+    x, kernel = Argument((32, 56, 56, 64)), weight(3, 3, 64, 64)
     return _with_gradient(run, 3), [x, kernel, kernel]
 
 
@@ -208,7 +211,7 @@ def grouped_gradient() -> Case:
     def run(x: Any, kernel: Any) -> Any:
         return _conv(x, kernel, groups=32)
 
-    return _with_gradient(run, 2), [Argument((32, 14, 14, 256)), _weight(3, 3, 8, 256)]
+    return _with_gradient(run, 2), [Argument((32, 14, 14, 256)), weight(3, 3, 8, 256)]
 
 
 def patch_embedding(size: int, width: int, dtype: str) -> Case:
@@ -221,7 +224,7 @@ def patch_embedding(size: int, width: int, dtype: str) -> Case:
 
     return _with_gradient(run, 2), [
         Argument((64, 224, 224, 3), dtype),
-        _weight(size, size, 3, width, dtype=dtype),
+        weight(size, size, 3, width, dtype=dtype),
     ]
 
 
@@ -257,7 +260,7 @@ def recurrent() -> Case:
         zeros = jnp.zeros((x.shape[1], u.shape[0]), x.dtype)
         return jax.lax.scan(step, (zeros, zeros), x)[0]
 
-    return run, [Argument((128, 64, 256)), _weight(256, 1024), _weight(256, 1024)]
+    return run, [Argument((128, 64, 256)), weight(256, 1024), weight(256, 1024)]
 
 
 def choices() -> Case:
@@ -303,7 +306,7 @@ def messages() -> Case:
     ends = Argument((200_000,), I32, high=20_000)
     return jax.value_and_grad(loss, (0, 1)), [
         Argument((20_000, 64)),
-        _weight(64, 64),
+        weight(64, 64),
         ends,
         ends,
     ]
