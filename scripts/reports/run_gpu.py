@@ -106,6 +106,8 @@ _FINDINGS = """
 * 1x1 convolutions as products (`convolution-forms.blocks`) make mobilenet 1.6 times as
   fast, and do nothing for the training step of resnext_step. `gpu-forms` does not take
   them: which of the two is usual was not measured.
+* Cumulative sums as loops (`reduce-forms.scan`), a CPU's form, were not done in 48 s:
+  each step starts kernels.
 * Shifted multiplications (`convolution-forms.taps`), a CPU's best form of depthwise
   convolutions, gain a tenth or less in two programs here and lose up to two thirds in
   all others.
