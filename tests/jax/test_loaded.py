@@ -323,3 +323,24 @@ def test_without_jit_the_function_itself_runs(saved):
     bad = {**BATCH, "x": np.full_like(BATCH["x"], np.nan)}
     with jax.debug_nans(True), pytest.raises(FloatingPointError):
         deployed(PARAMS, bad)
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+def test_there_is_no_derivative_but_a_batch_runs_one_by_one(engine):
+    module = hloenv.HloModule.from_jax(lambda x: jnp.tanh(x) + 1, jnp.ones(4))
+    loaded = hloenv.load(module, engine=engine)
+    xs = jnp.arange(12.0).reshape(3, 4)
+    assert_same(jax.vmap(lambda x: loaded(x)[0])(xs), jnp.tanh(xs) + 1)
+    with pytest.raises(ArgumentError, match="lower and decide the gradient"):
+        jax.grad(lambda x: loaded(x)[0].sum())(xs[0])
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+def test_results_with_other_layouts_are_as_jax_has_them(engine):
+    module = hloenv.HloModule.from_text(
+        "HloModule m, entry_computation_layout={(f32[2,3]{0,1})->f32[3,2]{0,1}}\n"
+        "ENTRY e {\n  x = f32[2,3]{0,1} parameter(0)\n"
+        "  ROOT y = f32[3,2]{0,1} transpose(x), dimensions={1,0}\n}\n"
+    )
+    x = jnp.arange(6.0).reshape(2, 3)
+    assert_same(hloenv.load(module, engine=engine)(x), (x.T,))

@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
+from .._native import core
 from ..errors import ArgumentError, CompileError
 from ..hlo.array_spec import ArraySpec
 from ..hlo.module import HloModule, as_module
@@ -57,12 +58,43 @@ def load(
         ImportError: jax is missing or too old.
     """
     module = as_module(module)
+    if finish == "legalize":
+        module = _row_major(module)
     check_engine(engine)
     if engine == "jaxlib":
-        return Loaded(module, _call_by_jaxlib(module), None, fn, jit_options)
+        call = _without_derivative(_call_by_jaxlib(module))
+        return Loaded(module, call, None, fn, jit_options)
     executable = compile(module, finish=finish)
-    call = call_executable(executable)
+    call = _without_derivative(call_executable(executable))
     return Loaded(executable.module, call, executable, fn, jit_options)
+
+
+def _row_major(module: HloModule) -> HloModule:
+    """The module with inputs and outputs as jax passes them, if XLA may still choose.
+
+    Modules that were saved elsewhere, as those of the dataset, may have others.
+    """
+    if module._has_layouts or module._core.depends_on_layouts():
+        return module
+    return HloModule._wrap(
+        core.with_default_entry_layout(module._core),
+        position=module.position,
+        decided=module._decided,
+    )
+
+
+def _without_derivative(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, which says what to do where jax asks for its derivative."""
+    function = require_jax("hloenv.load").custom_jvp(call)
+
+    def refuse(*_: Any) -> Any:
+        raise ArgumentError(
+            "a loaded module has no derivative; lower and decide the gradient: "
+            "hloenv.HloModule.from_jax(jax.grad(fn), ...)"
+        )
+
+    function.defjvp(refuse)
+    return cast("Callable[..., Any]", function)
 
 
 def _call_by_jaxlib(module: HloModule) -> Callable[..., Any]:
@@ -72,7 +104,11 @@ def _call_by_jaxlib(module: HloModule) -> Callable[..., Any]:
             "were rejected, which jaxlib would make again; use engine='wheel', or "
             "hloenv.jax.inject for a whole function of jax.jit"
         )
-    return program_of(module)
+    # As calls of the wheel's executables: one element after the other.
+    jax = require_jax("hloenv.load")
+    return cast(
+        "Callable[..., Any]", jax.custom_batching.sequential_vmap(program_of(module))
+    )
 
 
 class Loaded:
