@@ -3,8 +3,11 @@
 """Decides programs with XLA's GPU compiler, without a GPU, for `time_modules.py`.
 
     python decide.py FOLDER [PROGRAM ...] [--target h100]
+    python decide.py FOLDER train.py:step
 
-Needs jax and hloenv[cuda]. Writes for each program its export, its export with precise
+PROGRAM is one of `cases.py` and `held_out.py`, or a function without arguments that
+returns (fn, *args). Needs jax and hloenv[cuda], with hloenv[cpu] only what is decided
+before XLA's passes. Writes for each program its export, its export with precise
 matrix products, its arguments, and the decided modules. `NAME.start.export` are
 programs that were decided before XLA's passes, which all run on them there
 (`hloenv.jax.export`):
@@ -41,11 +44,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from cases import PROGRAMS as CASES
+from cases import Argument, Case
 from held_out import PROGRAMS as HELD_OUT
 from jax import export
 
 import hloenv
+from hloenv.cli.load import value_of
 from hloenv.jax.lowering import from_lowered
 from hloenv.policies.gpu_forms import GPU_PASSES
 from hloenv.policies.known_forms import FORM_PASSES
@@ -220,10 +226,29 @@ def variants(
                 )
 
 
+def own_case(source: str) -> Case:
+    """A user's function, with arguments like those that it is returned with."""
+    fn, *args = value_of(source)
+    leaves, tree = jax.tree.flatten(args)
+
+    def flat(*arrays: Any) -> Any:
+        return fn(*jax.tree.unflatten(tree, arrays))
+
+    return flat, [argument_like(np.asarray(each)) for each in leaves]
+
+
+def argument_like(array: Any) -> Argument:
+    """Random numbers of the same deviation; integers up to the largest of these."""
+    dtype = str(jax.dtypes.canonicalize_dtype(array.dtype))
+    if array.dtype.kind in "biu":
+        return Argument(array.shape, dtype, high=int(array.max(initial=0)) + 1)
+    return Argument(array.shape, dtype, float(np.std(array.astype("float32"))) or 1.0)
+
+
 def write_program(folder: Path, name: str, options: argparse.Namespace) -> None:
     """Writes one program's folder."""
     target = options.target
-    fn, arguments = PROGRAMS[name]()
+    fn, arguments = PROGRAMS[name]() if name in PROGRAMS else own_case(name)
     specs = [each.spec for each in arguments]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "target").write_text(target)
@@ -323,7 +348,9 @@ def main() -> None:
     """Writes the folder."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("programs", nargs="*", help="default: all of them")
+    parser.add_argument(
+        "programs", nargs="*", help="or FILE.py:FUNCTION (default: all of them)"
+    )
     parser.add_argument("--target", default="h100")
     parser.add_argument(
         "--max-single", type=int, default=4, help="single rejections of a pass"
@@ -331,7 +358,7 @@ def main() -> None:
     parser.add_argument("--here", action="store_true", help="without children")
     options = parser.parse_args()
     for name in options.programs or PROGRAMS:
-        folder = options.folder / name
+        folder = options.folder / name.rpartition(":")[2]
         if options.here:
             write_program(folder, name, options)
         elif not decide_in_children(folder, name, options):

@@ -123,3 +123,22 @@ def test_a_variant_that_ends_the_process_is_found(
     page = tmp_path / "page.md"
     run(root / "scripts" / "reports" / "run_gpu.py", rows_file, "--doc", page)
     assert "`the process ended: Check failed: 3 <= 2 stack" in page.read_text()
+
+
+def test_a_function_of_a_user_is_decided_and_timed(root: Path, tmp_path: Path):
+    (tmp_path / "model.py").write_text(
+        "import jax, jax.numpy as jnp\n\n\n"
+        "def largest(x, scale):\n"
+        "    return jax.lax.top_k(x['logits'] * scale, 3)\n\n\n"
+        "def example():\n"
+        "    return largest, {'logits': jnp.ones((4, 500))}, 2\n"
+    )
+    scripts = root / "scripts" / "gpu"
+    folder, rows_file = tmp_path / "decided", tmp_path / "rows.jsonl"
+    function = f"{tmp_path / 'model.py'}:example"
+    run(scripts / "decide.py", folder, function, "--target", "cpu", "--max-single", "1")
+    words = ["--platform", "cpu", "--rounds", "2", "-o", rows_file]
+    run(scripts / "time_modules.py", folder, *words, "--variants", "*.start")
+    rows = {row["variant"]: row for row in lines_of(rows_file)}
+    assert rows["gpu-forms.start"]["same_as"] == "sort-forms.argmaxes.start"
+    assert rows["sort-forms.argmaxes.start"]["relative_error"] == 0
