@@ -20,6 +20,8 @@ from cases import F32, I32, Argument, Case, block, block_arguments, weight
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import networks
 
+jax.config.update("jax_enable_x64", False)  # as in cases.py; networks.py sets it
+
 
 def network(apply: Callable[..., Any], *shape: int, is_step: bool) -> Case:
     """A network, or its training step with momentum."""
