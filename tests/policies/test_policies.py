@@ -324,6 +324,24 @@ def test_convolutions_keep_their_windows():
     assert _swaps(lambda x, y: x @ y, (4, 4), (4, 4)) == [0, 0]
 
 
+@pytest.mark.jax
+def test_convolutions_of_dilated_inputs_are_left_to_xla():
+    """As gradients of transposed convolutions, where the swap is 9 times as fast."""
+    import jax
+
+    def dilated(x, kernel):
+        return jax.lax.conv_general_dilated(
+            x,
+            kernel,
+            (1, 1),
+            ((2, 2), (2, 2)),
+            lhs_dilation=(2, 2),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+
+    assert _swaps(dilated, (8, 8, 8, 4), (16, 16, 4, 8)) == [1, 1]
+
+
 def test_every_policy_is_there_in_a_new_process():
     """Also those that nothing else in the process has imported."""
     folder = Path(policies.__file__).parent.parent

@@ -71,6 +71,17 @@ def test_classes_of_convolutions(name, expected):
     assert shape_class(root_of(jax_form(name))) == expected
 
 
+def test_a_dilated_input_is_no_small_image():
+    text = one_convolution(
+        "64,8,8,4",
+        "16,16,4,64",
+        "64,4,4,64",
+        "window={size=16x16 pad=2_2x2_2 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f",
+    )
+    expected = "convolution transposed with a large window, f32, above 1 M"
+    assert shape_class(root_of(text)) == expected
+
+
 def test_every_convolution_that_jax_makes_has_a_class():
     for name in JAX_FORMS:
         assert shape_class(root_of(jax_form(name))).startswith("convolution ")

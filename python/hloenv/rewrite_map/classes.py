@@ -11,6 +11,8 @@ from .operations import Operation, array_type
 # Upper limits of the size classes.
 _SIZES = ((2**8, "to 256"), (2**12, "to 4 k"), (2**16, "to 64 k"), (2**20, "to 1 M"))
 _FEW_ROWS = 4
+# Elements of a dimension of a window from which it is not of a layer.
+_LARGE = 7
 
 
 def shape_class(operation: Operation) -> str:
@@ -55,10 +57,10 @@ def _convolution(operation: Operation) -> tuple[str, int]:
         kind = f"depthwise {kind}"
     elif groups > 1 or batch_groups > 1:
         kind = f"grouped {kind}"
+    elif any(each > 1 for each in window["lhs_dilate"]):
+        kind = f"transposed {kind if max(taps) <= _LARGE else 'with a large window'}"
     elif taps and all(n < k for n, k in zip(image, taps, strict=True)):
         kind = "with a kernel larger than the image"
-    elif any(each > 1 for each in window["lhs_dilate"]):
-        kind = f"transposed {kind}"
     elif taps and min(taps) > _FEW_ROWS:
         kind = "with a large window"
     if any(window["rhs_reversal"]):
