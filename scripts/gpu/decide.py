@@ -37,6 +37,7 @@ import json
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
@@ -241,8 +242,10 @@ def argument_like(array: Any) -> Argument:
     """Random numbers of the same deviation; integers up to the largest of these."""
     dtype = str(jax.dtypes.canonicalize_dtype(array.dtype))
     if array.dtype.kind in "biu":
-        return Argument(array.shape, dtype, high=int(array.max(initial=0)) + 1)
-    return Argument(array.shape, dtype, float(np.std(array.astype("float32"))) or 1.0)
+        high = int(array.max(initial=0)) + 1
+        return Argument(array.shape, dtype, high=max(high, 1))
+    deviation = float(np.std(array.astype("float32"))) if array.size else 1.0
+    return Argument(array.shape, dtype, deviation or 1.0)
 
 
 def write_program(folder: Path, name: str, options: argparse.Namespace) -> None:
@@ -357,12 +360,24 @@ def main() -> None:
     )
     parser.add_argument("--here", action="store_true", help="without children")
     options = parser.parse_args()
-    for name in options.programs or PROGRAMS:
-        folder = options.folder / name.rpartition(":")[2]
+    names = options.programs or list(PROGRAMS)
+    taken = Counter(map(folder_of, names))
+    if taken and max(taken.values()) > 1:
+        parser.error("two programs of one name; give each a folder of its own")
+    for name in names:
+        folder = options.folder / folder_of(name)
         if options.here:
             write_program(folder, name, options)
         elif not decide_in_children(folder, name, options):
             print(f"{name}: failed", flush=True)
+
+
+def folder_of(name: str) -> str:
+    """The folder of a program: its name, or that of a user's file and function."""
+    if name in PROGRAMS:
+        return name
+    file, _, function = name.rpartition(":")
+    return f"{Path(file).stem}.{function}"
 
 
 def check_target(folder: Path, target: str) -> None:

@@ -322,7 +322,7 @@ class Children:
         left = dict(plan)
         while left and self.left_s > 0:
             error = yield from self._child(left)
-            if error is None:
+            if error is None or not left:  # it may end after its last program
                 return
             name = next(iter(left))
             yield name, self._halves(name, left.pop(name), error)

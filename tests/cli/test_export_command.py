@@ -66,7 +66,7 @@ def test_json_and_the_default_platform(folder: Path, capsys):
         (["model.py:nothing", "-o", "out.bin"], "must return"),
         (["model.py:example", "-o", "no/out.bin"], "create it first"),
         (["model.py:example", "-o", "x", "--platform", "tpu"], "no rules for"),
-        (["model.py:example", "-o", "x", "--platform", "abacus"], "no rules for"),
+        (["model.py:example", "-o", "x", "--platform", "abacus"], "must be one of"),
     ],
 )
 def test_errors_say_what_to_do(folder: Path, capsys, words: list[str], message: str):

@@ -72,6 +72,18 @@ TAKEN = {
 }
 LEFT = {
     "top 9": (lambda x: jax.lax.top_k(x, 9), [spec(16, 4096)], "argmaxes"),
+    "short rows": (lambda x: jax.lax.top_k(x, 2), [spec(64, 63)], "argmaxes"),
+    "large state": (recurrence(4), [spec(1025, 1024)], "unrolled"),
+    "grouped patches": (
+        convolution(4, groups=8),
+        [spec(2, 32, 32, 8), spec(4, 4, 1, 8)],
+        "blocks",
+    ),
+    "small resize": (
+        lambda x: jax.image.resize(x, (1, 32, 32, 1), "bilinear"),
+        [spec(1, 16, 16, 1)],
+        "sparse",
+    ),
     "long loop": (recurrence(40), [spec(64, 64)], "unrolled"),
     "1x1 convolution": (
         convolution(1),
@@ -110,8 +122,8 @@ def test_other_forms_are_left_to_xla(name: str):
     module = hloenv.HloModule.from_jax(fn, *arguments, platform="cuda")
     module = hloenv.run_passes(module, "call-inliner").module
     offered: set[str] = set()
-    for name in hloenv.policies.gpu_forms.GPU_PASSES:
-        alternatives = hloenv.HloEnv(module).get_alternatives(name)
-        offered |= {c.rule for each in alternatives for c in each.choices}
+    for each in hloenv.policies.gpu_forms.GPU_PASSES:
+        alternatives = hloenv.HloEnv(module).get_alternatives(each)
+        offered |= {c.rule for one in alternatives for c in one.choices}
         assert (get_policy("gpu-forms")(alternatives) == -1).all()
     assert rule in offered

@@ -140,5 +140,28 @@ def test_a_function_of_a_user_is_decided_and_timed(root: Path, tmp_path: Path):
     words = ["--platform", "cpu", "--rounds", "2", "-o", rows_file]
     run(scripts / "time_modules.py", folder, *words, "--variants", "*.start")
     rows = {row["variant"]: row for row in lines_of(rows_file)}
+    assert {row["program"] for row in rows.values()} == {"model.example"}
     assert rows["gpu-forms.start"]["same_as"] == "sort-forms.argmaxes.start"
     assert rows["sort-forms.argmaxes.start"]["relative_error"] == 0
+
+
+def test_a_process_that_ends_after_its_last_program_is_no_error(
+    root: Path, decided: Path, tmp_path: Path
+):
+    text = (root / "scripts" / "gpu" / "time_modules.py").read_text()
+    end = "        print(json.dumps([name, rows]), flush=True)\n"
+    assert end in text
+    script = tmp_path / "time_modules.py"
+    script.write_text(text.replace(end, f"{end}    os.abort()\n"))
+    rows_file = tmp_path / "rows.jsonl"
+    words = ["--platform", "cpu", "--rounds", "2", "-o", rows_file]
+    run(script, decided, *words, "--variants", "again")
+    assert {row["variant"] for row in lines_of(rows_file)} >= {"jax.jit", "again"}
+
+
+def test_two_functions_of_one_name_need_two_folders(root: Path, tmp_path: Path):
+    script = root / "scripts" / "gpu" / "decide.py"
+    words = [str(tmp_path), "a/model.py:step", "b/model.py:step"]
+    child = run_python(str(script), *words)
+    assert child.returncode == 2
+    assert "two programs of one name" in child.stderr

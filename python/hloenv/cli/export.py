@@ -21,7 +21,7 @@ DESCRIPTION = (
     "Decides a JAX function before XLA's passes and writes it as jax.export does, for "
     "a machine on which hloenv need not be, such as one with a GPU: there "
     "jax.export.deserialize reads it, and jax compiles it. Outputs are not compared: "
-    "the rewrites preserve them, up to rounding."
+    "the rewrites preserve finite ones, up to rounding."
 )
 EXAMPLES = """\
 examples:
@@ -50,7 +50,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--policy",
         type=name_of(get_policy),
         metavar="NAME",
-        help="the policy (default: gpu-forms for GPUs, known-forms for CPUs)",
+        help="the policy (default: gpu-forms for cuda, known-forms for cpu)",
     )
     add_pass(parser, f"{PASS_HELP} (default: those of the default policy)")
 

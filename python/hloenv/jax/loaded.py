@@ -19,7 +19,7 @@ from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import program_of
 from .flat import flat_type, from_flat, to_flat
 from .lowering import kept_arguments, lower_traced
-from .wrapping import calls, name_of, named, top_level_test
+from .wrapping import calls, name_of, named, top_level_test, without_derivative
 
 
 def load(
@@ -62,10 +62,10 @@ def load(
         module = _row_major(module)
     check_engine(engine)
     if engine == "jaxlib":
-        call = _without_derivative(_call_by_jaxlib(module))
+        call = without_derivative("a loaded module", _call_by_jaxlib(module))
         return Loaded(module, call, None, fn, jit_options)
     executable = compile(module, finish=finish)
-    call = _without_derivative(call_executable(executable))
+    call = without_derivative("a loaded module", call_executable(executable))
     return Loaded(executable.module, call, executable, fn, jit_options)
 
 
@@ -81,20 +81,6 @@ def _row_major(module: HloModule) -> HloModule:
         position=module.position,
         decided=module._decided,
     )
-
-
-def _without_derivative(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call, which says what to do where jax asks for its derivative."""
-    function = require_jax("hloenv.load").custom_jvp(call)
-
-    def refuse(*_: Any) -> Any:
-        raise ArgumentError(
-            "a loaded module has no derivative; lower and decide the gradient: "
-            "hloenv.HloModule.from_jax(jax.grad(fn), ...)"
-        )
-
-    function.defjvp(refuse)
-    return cast("Callable[..., Any]", function)
 
 
 def _call_by_jaxlib(module: HloModule) -> Callable[..., Any]:

@@ -56,16 +56,33 @@ def from_jax(
                 "them"
             )
         return from_lowered(fn, donations=donations)
-    if not hasattr(fn, "trace"):
-        fn = jax.jit(fn, static_argnums=static_argnums, static_argnames=static_argnames)
-    elif static_argnums is not None or static_argnames is not None:
-        raise TypeError(
-            "the function is already jitted, so its static arguments are fixed; pass "
-            "them to jax.jit, or give from_jax the plain function"
-        )
+    fn = jitted(fn, static_argnums, static_argnames)
     traced = fn.trace(*args, **kwargs)  # type: ignore[attr-defined]
     lowered = traced.lower(lowering_platforms=(platform,))
     return from_lowered(lowered, donations=donations)
+
+
+def jitted(
+    fn: Callable[..., Any],
+    static_argnums: int | Iterable[int] | None,
+    static_argnames: str | Iterable[str] | None,
+) -> Any:
+    """A function of jax.jit, with static arguments for a plain function.
+
+    Raises:
+        TypeError: static arguments were named for a function that is jitted already.
+    """
+    jax = require_jax("hloenv.jax")
+    if not hasattr(fn, "trace"):
+        return jax.jit(
+            fn, static_argnums=static_argnums, static_argnames=static_argnames
+        )
+    if static_argnums is not None or static_argnames is not None:
+        raise TypeError(
+            "the function is already jitted, so its static arguments are fixed; pass "
+            "them to jax.jit, or give the plain function"
+        )
+    return fn
 
 
 def example_inputs(

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ..errors import ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.random_inputs import perturbed
 
@@ -320,3 +320,17 @@ def level_of_user() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def without_derivative(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, which says what to do where jax asks for its derivative."""
+    function = require_jax("hloenv.jax").custom_jvp(call)
+
+    def refuse(*_: Any) -> Any:
+        raise ArgumentError(
+            f"{what} has no derivative; lower and decide the gradient: "
+            "hloenv.HloModule.from_jax(jax.grad(fn), ...)"
+        )
+
+    function.defjvp(refuse)
+    return cast("Callable[..., Any]", function)

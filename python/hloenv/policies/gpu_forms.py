@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._typing import Int64Array
-from ..graph.hlo_graph import opcodes
+from ..graph.hlo_graph import dtypes, opcodes
 from .base import register_policy
 from .convolution_sizes import ABSENT, CONVOLUTION_ATTRIBUTES, convolution_at
-from .dot_sizes import operands_of
+from .dot_sizes import DOT_ATTRIBUTES, dot_forms, operands_of
 
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
@@ -30,15 +30,20 @@ GPU_PASSES = (
 _LARGEST, _POOLING = "sort-forms/argmaxes", "reduce-forms/select"
 _PATCHES, _SPARSE = "convolution-forms/blocks", "dot-forms/sparse"
 _LOOP = "loop-forms/unrolled"
-# Numbers of each row up to which reductions were faster than XLA's sort.
-_FEW_LARGEST = 8
-# Instructions of a loop's body up to which eight steps at a time were faster: one of 43
-# gained, one of 90 and one of 98 lost.
-_SMALL_LOOP = 64
+# Numbers of each row up to which, and rows' lengths from which, reductions were faster
+# than XLA's sort.
+_FEW_LARGEST, _LONG_ROWS = 8, 64
+# Instructions of a loop's body, and elements of its arrays, up to which eight steps at
+# a time were faster: a loop of 43 instructions gained, two of some 90 lost together.
+_SMALL_LOOP, _SMALL_STATE = 64, 2**20
 # Elements of the window up to which the gradient of max pooling was faster by compares.
 _SMALL_WINDOW = 9
 _WINDOW = tuple(f"sizes_{d}" for d in range(6))
-_ATTRIBUTES = (*CONVOLUTION_ATTRIBUTES, *sorted({*_WINDOW} - {*CONVOLUTION_ATTRIBUTES}))
+_ATTRIBUTES = tuple(
+    dict.fromkeys((*CONVOLUTION_ATTRIBUTES, *_WINDOW, *DOT_ATTRIBUTES))  # each once
+)
+_PASSED_ON = [opcodes().index(x) for x in ("get-tuple-element", "parameter", "tuple")]
+_FLOATS = frozenset(("f32", "bf16"))
 
 
 class GpuForms:
@@ -85,11 +90,13 @@ def _form(
 ) -> str:
     """The faster rule; "" if XLA's form is as fast, or not known to be slower."""
     if _SPARSE in rules:
-        return _SPARSE
+        sizes = [attributes[name] for name in DOT_ATTRIBUTES]
+        return _SPARSE if "sparse" in dot_forms(graph, node, sizes, ("sparse",)) else ""
     if _LOOP in rules:
-        return _LOOP if _num_instructions(graph, node) <= _SMALL_LOOP else ""
+        return _LOOP if _is_small_loop(graph, node) else ""
     if _LARGEST in rules:
-        return _LARGEST if _num_largest(graph, node) <= _FEW_LARGEST else ""
+        found, length = _num_largest(graph, node)
+        return _LARGEST if found <= _FEW_LARGEST and length >= _LONG_ROWS else ""
     if _POOLING in rules:
         sizes = [attributes[name] for name in _WINDOW]
         taps = math.prod(size for size in sizes if size != ABSENT)
@@ -97,12 +104,14 @@ def _form(
     if _PATCHES in rules:
         convolution = convolution_at(graph, node, attributes)
         is_patch = convolution.taps > 1 and convolution.positions > 1
-        return _PATCHES if is_patch else ""
+        is_measured = convolution.groups == 1 and len(convolution.window) == 2
+        is_float = dtypes()[graph.dtype[node]] in _FLOATS
+        return _PATCHES if is_patch and is_measured and is_float else ""
     return ""
 
 
-def _num_instructions(graph: HloGraph, node: int) -> int:
-    """The instructions of a loop's body, or of its condition if these are more.
+def _is_small_loop(graph: HloGraph, node: int) -> bool:
+    """Whether a loop has few instructions, and computes no large arrays.
 
     Args:
         graph: of the module.
@@ -110,19 +119,31 @@ def _num_instructions(graph: HloGraph, node: int) -> int:
     """
     while opcodes()[graph.opcode[node]] != "while":
         node = int(operands_of(graph, node)[0])
-    parts = graph.call_computations[graph.call_nodes == node]
-    return int(graph.computation_num_instructions[parts].max(initial=0))
+    for part in graph.call_computations[graph.call_nodes == node].tolist():
+        nodes = slice(*graph.computation_offsets[part : part + 2])
+        is_computed = ~np.isin(graph.opcode[nodes], _PASSED_ON)
+        largest = graph.element_count[nodes][is_computed].max(initial=0)
+        size = int(graph.computation_num_instructions[part])
+        if size > _SMALL_LOOP or largest > _SMALL_STATE:
+            return False
+    return True
 
 
-def _num_largest(graph: HloGraph, node: int) -> int:
-    """How many numbers of each row are found: by a slice, or an element, of a sort."""
+def _num_largest(graph: HloGraph, node: int) -> tuple[int, int]:
+    """How many numbers of each row are found, and of how many.
+
+    Args:
+        graph: of the module.
+        node: the slice, or element, of a sort or top-k.
+    """
     while node in graph.site_nodes:  # of another rule's alternative
         node = int(operands_of(graph, node)[0])
     found = int(operands_of(graph, node)[0])
     values = int(operands_of(graph, found)[0])
     rank = int(graph.rank[node])
     own, every = (graph.dims[each, :rank] for each in (node, values))
-    return int(own[np.flatnonzero(own != every)].max(initial=1))
+    (rows,) = np.nonzero(own != every)
+    return int(own[rows].max(initial=1)), int(every[rows].max(initial=0))
 
 
 register_policy(

@@ -286,6 +286,7 @@ def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     with target.module.context:
         submodule = ir.Module.parse(body.code)
     submodule.operation.walk(_without_layouts)
+    _generalize_dots(submodule)
     main: Any = ir.SymbolTable(submodule.operation)["main"]
     name = mlir.merge_mlir_modules(
         target.module, "hloenv_call", submodule, dst_symtab=target.symbol_table
@@ -301,3 +302,41 @@ def _without_layouts(operation: Any) -> Any:
         if name in operation.attributes:
             del operation.attributes[name]
     return ir.WalkResult.ADVANCE
+
+
+def _generalize_dots(module: Any) -> None:
+    """Makes dots that say their algorithm general ones.
+
+    The conversion from HLO puts it on `stablehlo.dot`, which jax cannot export then.
+    """
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    found = []
+
+    def collect(operation: Any) -> Any:
+        if operation.name == "stablehlo.dot" and "algorithm" in operation.attributes:
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect)
+    for dot in found:
+        left, right = dot.operands
+        numbers = stablehlo.DotDimensionNumbers.get(
+            lhs_batching_dimensions=[],
+            rhs_batching_dimensions=[],
+            lhs_contracting_dimensions=[ir.RankedTensorType(left.type).rank - 1],
+            rhs_contracting_dimensions=[0],
+            context=module.context,
+        )
+        with dot.location, ir.InsertionPoint(dot):
+            general = stablehlo.DotGeneralOp(
+                dot.results[0].type,
+                left,
+                right,
+                numbers,
+                precision_config=dot.attributes.get("precision_config"),
+                algorithm=dot.attributes["algorithm"],
+            )
+        dot.results[0].replace_all_uses_with(general.result)
+        dot.erase()
