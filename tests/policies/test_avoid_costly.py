@@ -80,6 +80,7 @@ def test_only_rules_that_cost_everywhere_are_in_the_table(tmp_path):
     assert found.num_programs == 2
     assert not rules_that_cost(aggregate(programs(0.5, 1.2)))  # pays in one
     assert not rules_that_cost(aggregate(programs(0.95, 0.96)))  # too little
+    assert not rules_that_cost(aggregate(programs(0.5)))  # of one program
     unmeasured = ProgramMap("p", rows=[row("1", 0.3)])
     assert not rules_that_cost(aggregate([unmeasured]))
     assert len(rules_that_cost(aggregate([unmeasured, *programs(0.5)]))) == 1

@@ -2,7 +2,7 @@
 """What the map of the dataset's programs says about rewrites, as a table.
 
 `scripts/reports/run_rewrite_map.py --known` writes `known_table.py`. A rule is in it if
-it costs in every program that it changes, and by measurements in at least one.
+it costs in every program that it changes, two at least, and by measurements in one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .known_table import RULES
 
 _FILE = Path(__file__).with_name("known_table.py")
 _START = "RULES: tuple[tuple[str, str, str, float, int], ...] = "
-# The largest worth of a rule that costs.
-_COSTS = 0.9
+# The largest worth of a rule that costs, and in how many programs it has to.
+_COSTS, _PROGRAMS = 0.9, 2
 # Effects of a rule that may be noise.
 _NOISE = 1.03
 
@@ -55,6 +55,7 @@ def rules_that_cost(rules: Sequence[RuleWorth]) -> list[KnownRule]:
         )
         for each in rules
         if each.worth <= _COSTS
+        and each.num_programs >= _PROGRAMS
         and each.best.row.best_worth <= _NOISE
         and each.num_measured_costs
     ]
