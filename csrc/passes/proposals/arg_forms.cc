@@ -398,8 +398,9 @@ const Rule& PackedIndexRule() {
       "packed_index",
       "Rewrites the index of the largest or smallest element of a dimension, "
       "of numbers of up to 32 bits, as one reduction of integers of 64 bits "
-      "that contain the number and the index. Exact, but tells numbers below "
-      "the smallest normal one apart, which the backend takes for zeros.",
+      "that contain the number and the index. Exact, but for the sign of a "
+      "zero, and tells numbers below the smallest normal one apart, which the "
+      "backend takes for zeros.",
       &ProposePacked};
   return rule;
 }

@@ -229,8 +229,15 @@ Labelled Convolution::KernelAt(const Labelled& kernel, const Index& tap) const {
   return WithoutUnits(Sliced(kernel, cuts), "xyz");
 }
 
-absl::StatusOr<Labelled> Convolution::Product(const Labelled& input,
-                                              const Labelled& kernel) const {
+absl::StatusOr<Labelled> Convolution::Product(Labelled input,
+                                              Labelled kernel) const {
+  // XLA's CPU backend cannot run products of BF16 with a result of F32 that is
+  // transposed, as here or by what reads the convolution.
+  if (input.value->shape().element_type() == xla::BF16 &&
+      accumulation_.type == xla::F32) {
+    input = Converted(input, xla::F32);
+    kernel = Converted(kernel, xla::F32);
+  }
   bool sums = false;
   bool has_free = false;
   std::string result;

@@ -94,8 +94,7 @@ class Convolution {
   // Sums the products of parts of the operands over their common labels other
   // than g: as a dot, or as a multiplication in the order of the output where
   // there is no such label, or no other.
-  absl::StatusOr<Labelled> Product(const Labelled& input,
-                                   const Labelled& kernel) const;
+  absl::StatusOr<Labelled> Product(Labelled input, Labelled kernel) const;
   // The same as a whole result: plus zero, where it is the sum of one term.
   absl::StatusOr<Labelled> Sum(const Labelled& input,
                                const Labelled& kernel) const;

@@ -433,7 +433,8 @@ const Rule& AngleRule() {
   static constexpr Rule rule = {
       "angle",
       "Rewrites atan2 as a division and a polynomial, in double precision. "
-      "Floats round differently, by the last bits.",
+      "Floats round differently, by the last bits; numbers below the smallest "
+      "normal one count as zeros.",
       &ProposeAngle};
   return rule;
 }

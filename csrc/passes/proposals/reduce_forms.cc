@@ -48,6 +48,10 @@ std::optional<ShortReduce> ShortReduceOf(const HloInstruction& reduce,
     result.terms *= result.sizes.back();
     if (result.terms > kMaxReduced) return std::nullopt;
   }
+  // XLA drops the initial value of a reduction of one element.
+  if (result.terms == 1 && !IsNeutral(*reduce.operand(1), *operation)) {
+    return std::nullopt;
+  }
   return result;
 }
 

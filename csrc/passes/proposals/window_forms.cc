@@ -30,9 +30,11 @@ std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
     return std::nullopt;
   }
   const std::optional<HloOpcode> operation = ReductionOf(root, context);
-  // Padding is no part of a window, so that it must not count.
+  // Padding is no part of a window, so that it must not count; and XLA drops
+  // the initial value of windows of one element.
   if (!operation.has_value() ||
-      (HasPadding(root.window()) && !IsNeutral(*root.operand(1), *operation))) {
+      ((HasPadding(root.window()) || TapsOf(root.window()) == 1) &&
+       !IsNeutral(*root.operand(1), *operation))) {
     return std::nullopt;
   }
   return operation;
