@@ -98,6 +98,8 @@ _FINDINGS = """
 * Images of vision transformers: XLA computes the gradient of a patch embedding with
   respect to its images as a convolution with large base dilations, which is most of
   the time of patch_embedding and saliency.
+  patch_embedding_bf16 was timed with gradients as products of bfloat16, which are of
+  float32 since: XLA's CPU backend does not run some of these.
 * Top-k: one reduction for each number (`sort-forms.argmaxes`) beats XLA's sort in all
   programs, also of 16 numbers (sampling), which `gpu-forms` leaves to XLA: no more than
   5 had been measured when it was made, and it takes up to 8.

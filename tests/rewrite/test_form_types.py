@@ -76,6 +76,45 @@ def test_forms_of_bfloat16_run(engine: Engine, name: str, result: str):
     assert tried
 
 
+NATURAL = """HloModule m
+ENTRY e {{
+  x = bf16[{input}] parameter(0)
+  w = bf16[{kernel}] parameter(1)
+  c = bf16[{output}] convolution(x, w), window={{{window}}}, dim_labels=b0f_0io->b0f
+  ROOT t = bf16[{transposed}] transpose(c), dimensions={{{order}}}
+}}
+"""
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize(
+    ("left", "kernel", "output", "window"),
+    [
+        ("2,6,8", "2,8,2", (2, 3, 2), "size=2 stride=2"),
+        ("4,128,8", "8,8,16", (4, 16, 16), "size=8 stride=8"),
+        ("1,140,8", "2,8,16", (1, 139, 16), "size=2"),
+    ],
+)
+def test_what_reads_a_form_of_bfloat16_may_transpose_it(
+    engine: Engine, left: str, kernel: str, output: tuple[int, ...], window: str
+):
+    for order in itertools.permutations(range(3)):
+        text = NATURAL.format(
+            input=left,
+            kernel=kernel,
+            output=",".join(map(str, output)),
+            window=window,
+            transposed=",".join(str(output[d]) for d in order),
+            order=",".join(map(str, order)),
+        )
+        module = hloenv.HloModule.from_text(text)
+        arrays = [np.ones(s.shape, s.dtype) for s in module.input_specs()]
+        alternatives = hloenv.HloEnv(module).get_alternatives("convolution-forms")
+        (each,) = alternatives
+        for choice in range(1, each.num_choices):
+            hloenv.compile(alternatives.apply([choice]), engine=engine)(*arrays)
+
+
 REDUCE = """HloModule m
 f {{
   a = f32[] parameter(0)

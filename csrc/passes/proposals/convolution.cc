@@ -229,15 +229,35 @@ Labelled Convolution::KernelAt(const Labelled& kernel, const Index& tap) const {
   return WithoutUnits(Sliced(kernel, cuts), "xyz");
 }
 
+namespace {
+
+// Whether a dot has its labels in the order of the output, and no others.
+bool IsOrdered(const Labelled& left, const Labelled& right,
+               absl::string_view result, absl::string_view output) {
+  std::string batch;
+  std::string free;
+  for (const char label : left.labels) {
+    if (!right.Has(label)) {
+      free += label;
+    } else if (result.find(label) != absl::string_view::npos) {
+      batch += label;
+    }
+  }
+  for (const char label : right.labels) {
+    if (!left.Has(label)) free += label;
+  }
+  size_t at = 0;
+  for (const char label : batch + free) {
+    at = output.find(label, at);
+    if (at == absl::string_view::npos) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 absl::StatusOr<Labelled> Convolution::Product(Labelled input,
                                               Labelled kernel) const {
-  // XLA's CPU backend cannot run products of BF16 with a result of F32 that is
-  // transposed, as here or by what reads the convolution.
-  if (input.value->shape().element_type() == xla::BF16 &&
-      accumulation_.type == xla::F32) {
-    input = Converted(input, xla::F32);
-    kernel = Converted(kernel, xla::F32);
-  }
   bool sums = false;
   bool has_free = false;
   std::string result;
@@ -265,6 +285,16 @@ absl::StatusOr<Labelled> Convolution::Product(Labelled input,
   const bool is_feature_first = feature != std::string::npos &&
                                 !spatial_.empty() &&
                                 feature < output.find(PositionLabel(0));
+  // XLA's CPU backend cannot run products of BF16 with a result of F32 that is
+  // transposed, as here or by what reads the convolution.
+  if (input.value->shape().element_type() == xla::BF16 &&
+      accumulation_.type == xla::F32 &&
+      (instruction_->shape().element_type() == xla::F32 ||
+       !(is_feature_first ? IsOrdered(kernel, input, result, output)
+                          : IsOrdered(input, kernel, result, output)))) {
+    input = Converted(input, xla::F32);
+    kernel = Converted(kernel, xla::F32);
+  }
   return is_feature_first
              ? DotOf(kernel, input, result, WithOperandsSwapped(accumulation_))
              : DotOf(input, kernel, result, accumulation_);
