@@ -6,15 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError, ArgumentTypeError, CompileError
 
-pytestmark = pytest.mark.needs("jax")
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
+pytestmark = pytest.mark.jax
 
 
 def top(x: Any) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -86,9 +87,18 @@ def test_random_reductions(kind, operation, tolerance):
     for seed in range(30):
         text = random_reduce(rng, kind, operation)
         alternatives = captured(text)
-        assert rules(alternatives) == ["chain"], text
+        # XLA drops the initial value of a reduction of one element.
+        expected = [] if num_reduced(alternatives) == 1 else ["chain"]
+        assert rules(alternatives) == expected, text
         for record in hloenv.verify_alternatives(alternatives, seed=seed):
             assert record.relative <= tolerance, (record, text)
+
+
+def num_reduced(alternatives: hloenv.Alternatives) -> int:
+    """Elements of each sum of the only reduction."""
+    module = original(alternatives)
+    (operand, _), (result,) = module.input_specs(), module.output_specs()
+    return math.prod(operand.shape) // math.prod(result.shape)
 
 
 def test_a_chain_is_in_the_order_of_the_reduction():

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import hloenv
 from hloenv.policies import get_policy
 
-pytestmark = pytest.mark.needs("jax")
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
+pytestmark = pytest.mark.jax
 
 
 def spec(*shape: int) -> Any:

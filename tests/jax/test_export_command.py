@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from hloenv.cli import main
 
-pytestmark = pytest.mark.needs("jax")
-jax = pytest.importorskip("jax")
+pytestmark = pytest.mark.jax
 
 SOURCE = """
 import jax
