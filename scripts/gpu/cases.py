@@ -45,8 +45,17 @@ Case = tuple[Callable[..., Any], list[Argument]]
 
 
 def weight(*shape: int, dtype: str = F32) -> Argument:
-    """A weight, with a standard deviation that keeps the size of what it multiplies."""
+    """A matrix or kernel, scaled by one over the root of the number of its inputs."""
     return Argument(shape, dtype, 1 / math.sqrt(math.prod(shape[:-1])))
+
+
+def flattened(fn: Callable[..., Any], tree: Any) -> Callable[..., Any]:
+    """A function as one of the leaves of its arguments, whose pytree is `tree`."""
+
+    def flat(*arrays: Any) -> Any:
+        return fn(*jax.tree.unflatten(tree, arrays))
+
+    return flat
 
 
 def _norm(x: Any, scale: Any) -> Any:

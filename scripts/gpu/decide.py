@@ -47,7 +47,7 @@ from typing import Any
 import jax
 import numpy as np
 from cases import PROGRAMS as CASES
-from cases import Argument, Case
+from cases import Argument, Case, flattened
 from held_out import PROGRAMS as HELD_OUT
 from jax import export
 
@@ -231,11 +231,7 @@ def own_case(source: str) -> Case:
     """A user's function, with arguments like those that it is returned with."""
     fn, *args = value_of(source)
     leaves, tree = jax.tree.flatten(args)
-
-    def flat(*arrays: Any) -> Any:
-        return fn(*jax.tree.unflatten(tree, arrays))
-
-    return flat, [argument_like(np.asarray(each)) for each in leaves]
+    return flattened(fn, tree), [argument_like(np.asarray(each)) for each in leaves]
 
 
 def argument_like(array: Any) -> Argument:

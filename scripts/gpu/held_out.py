@@ -15,7 +15,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from cases import F32, I32, Argument, Case, block, block_arguments, weight
+from cases import (
+    F32,
+    I32,
+    Argument,
+    Case,
+    block,
+    block_arguments,
+    flattened,
+    weight,
+)
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import networks
@@ -27,11 +36,7 @@ def network(apply: Callable[..., Any], *shape: int, is_step: bool) -> Case:
     """A network, or its training step with momentum."""
     run, values = networks.program(apply, shape, is_step=is_step)
     leaves, tree = jax.tree.flatten(values)
-
-    def flat(*arrays: Any) -> Any:
-        return run(*jax.tree.unflatten(tree, arrays))
-
-    return flat, [_like(each) for each in leaves]
+    return flattened(run, tree), [_like(each) for each in leaves]
 
 
 def _like(array: Any) -> Argument:

@@ -172,7 +172,7 @@ def decided(rows: dict[str, Row]) -> str:
 
 
 def policy_mean(programs: dict[str, dict[str, Row]]) -> str:
-    """The geometric mean of what they gain; 1 where they failed or left all to XLA."""
+    """Geometric mean speed-up by the rules; 1 where they failed or decided nothing."""
     gains = [
         1.0 if decided(rows) in ("undecided", "failed") else gain(rows[POLICY])
         for rows in programs.values()

@@ -231,23 +231,10 @@ Labelled Convolution::KernelAt(const Labelled& kernel, const Index& tap) const {
 
 namespace {
 
-// Whether a dot has its labels in the order of the output, and no others.
-bool IsOrdered(const Labelled& left, const Labelled& right,
-               absl::string_view result, absl::string_view output) {
-  std::string batch;
-  std::string free;
-  for (const char label : left.labels) {
-    if (!right.Has(label)) {
-      free += label;
-    } else if (result.find(label) != absl::string_view::npos) {
-      batch += label;
-    }
-  }
-  for (const char label : right.labels) {
-    if (!left.Has(label)) free += label;
-  }
+// Whether labels are in the order of the output, and none is missing there.
+bool IsOrdered(absl::string_view labels, absl::string_view output) {
   size_t at = 0;
-  for (const char label : batch + free) {
+  for (const char label : labels) {
     at = output.find(label, at);
     if (at == absl::string_view::npos) return false;
   }
@@ -290,8 +277,9 @@ absl::StatusOr<Labelled> Convolution::Product(Labelled input,
   if (input.value->shape().element_type() == xla::BF16 &&
       accumulation_.type == xla::F32 &&
       (instruction_->shape().element_type() == xla::F32 ||
-       !(is_feature_first ? IsOrdered(kernel, input, result, output)
-                          : IsOrdered(input, kernel, result, output)))) {
+       !IsOrdered(is_feature_first ? DotLabels(kernel, input, result)
+                                   : DotLabels(input, kernel, result),
+                  output))) {
     input = Converted(input, xla::F32);
     kernel = Converted(kernel, xla::F32);
   }

@@ -255,19 +255,29 @@ Labelled Zeros(xla::HloComputation* computation, PrimitiveType type,
           std::string(labels)};
 }
 
-Labelled DotOf(const Labelled& left, const Labelled& right,
-               absl::string_view result, const Accumulation& accumulation) {
-  xla::DotDimensionNumbers numbers;
+std::string DotLabels(const Labelled& left, const Labelled& right,
+                      absl::string_view result) {
   std::string batch;
   std::string free;
-  const auto is_kept = [result](char label) {
-    return result.find(label) != absl::string_view::npos;
-  };
   for (char label : left.labels) {
     if (!right.Has(label)) {
       free.push_back(label);
-    } else if (is_kept(label)) {
+    } else if (result.find(label) != absl::string_view::npos) {
       batch.push_back(label);
+    }
+  }
+  for (char label : right.labels) {
+    if (!left.Has(label)) free.push_back(label);
+  }
+  return batch + free;
+}
+
+Labelled DotOf(const Labelled& left, const Labelled& right,
+               absl::string_view result, const Accumulation& accumulation) {
+  xla::DotDimensionNumbers numbers;
+  for (char label : left.labels) {
+    if (!right.Has(label)) continue;
+    if (result.find(label) != absl::string_view::npos) {
       numbers.add_lhs_batch_dimensions(left.At(label));
       numbers.add_rhs_batch_dimensions(right.At(label));
     } else {
@@ -275,10 +285,7 @@ Labelled DotOf(const Labelled& left, const Labelled& right,
       numbers.add_rhs_contracting_dimensions(right.At(label));
     }
   }
-  for (char label : right.labels) {
-    if (!left.Has(label)) free.push_back(label);
-  }
-  const std::string labels = batch + free;
+  const std::string labels = DotLabels(left, right, result);
   Sizes sizes;
   for (char label : labels) {
     sizes.push_back(left.Has(label) ? left.SizeOf(label) : right.SizeOf(label));

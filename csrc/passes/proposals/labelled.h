@@ -94,6 +94,11 @@ xla::HloInstruction* BarrierOf(xla::HloInstruction* value);
 Labelled Zeros(xla::HloComputation* computation, xla::PrimitiveType type,
                absl::string_view labels, absl::Span<const int64_t> sizes);
 
+// The labels of a dot of two operands in the order of its result: those that
+// both and the result have, then the others of the left one and the right one.
+std::string DotLabels(const Labelled& left, const Labelled& right,
+                      absl::string_view result);
+
 // Sums the products over the common labels that are not in `result`, as one
 // dot. The dimensions of the dot: those that both have and `result` too, then
 // the rest of the left and of the right operand. Each label that only one
