@@ -45,7 +45,8 @@ void BindHlo(py::module_& m) {
           },
           py::arg("bytes"), py::kw_only(), py::arg("check_structure"),
           py::arg("verify"))
-      .def("to_text", &Module::ToText, WithoutGil())
+      .def("to_text", &Module::ToText, py::arg("all_constants") = true,
+           WithoutGil())
       .def("to_proto",
            [](const Module& self) {
              std::string data;

@@ -54,9 +54,9 @@ Module Module::WithNote(absl::string_view note) const {
   return Module(std::move(clone));
 }
 
-std::string Module::ToText() const {
+std::string Module::ToText(bool all_constants) const {
   xla::HloPrintOptions options;
-  options.set_print_large_constants(true);
+  options.set_print_large_constants(all_constants);
   // If a computation has several callers, XLA may print a caller before it,
   // which XLA's parser rejects.
   const std::vector<xla::HloComputation*> order = CalleesFirst(hlo());

@@ -60,7 +60,9 @@ class Module {
   // A deep copy with this note; without a note if `note` is empty.
   Module WithNote(absl::string_view note) const;
 
-  std::string ToText() const;
+  // Text that ReadText reads; without `all_constants`, those of more than ten
+  // elements are "{...}", and it does not.
+  std::string ToText(bool all_constants = true) const;
   std::string ToProto() const;
 
   // Runs XLA's verifier on a clone; the error carries InvalidModuleError.

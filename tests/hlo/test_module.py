@@ -64,6 +64,19 @@ def test_a_proto_keeps_the_number_of_partitions() -> None:
     assert again.fingerprint() == module.fingerprint()
 
 
+def test_large_constants_can_be_left_out_of_the_text() -> None:
+    numbers = ", ".join(map(str, range(11)))
+    module = HloModule.from_text(
+        "HloModule m\nENTRY main {\n  few = s32[2] constant({7, 8})\n"
+        f"  many = s32[11] constant({{{numbers}}})\n"
+        "  ROOT both = s32[13] concatenate(few, many), dimensions={0}\n}\n"
+    )
+    text = module.to_text(all_constants=False)
+    assert "constant({7, 8})" in text
+    assert "constant({...})" in text
+    assert f"constant({{{numbers}}})" in module.to_text()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_modules_survive_text_and_proto(seed: int) -> None:
     module = HloModule.from_text(random_module(seed))

@@ -437,6 +437,23 @@ def test_a_product_of_another_type_matches_a_line_with_a_type(narrow, wide) -> N
     assert not {name for name in rules if "dot" in name}
 
 
+def test_a_rule_may_use_the_elements_of_a_large_constant() -> None:
+    swap = Rule(
+        "swap",
+        "c = constant($elements)\nROOT r = f32[n] add(x, c)",
+        "d = f32[n] constant($elements)\nROOT r = add(d, x)",
+    )
+    elements = ", ".join(map(str, range(20, 32)))
+    module = hloenv.HloModule.from_text(
+        "HloModule m\nENTRY main {\n  x = f32[12] parameter(0)\n"
+        f"  c = f32[12] constant({{{elements}}})\n  ROOT r = f32[12] add(x, c)\n}}\n"
+    )
+    alternatives = capture_rules(module, [swap])
+    made = alternatives.apply(np.ones(len(alternatives), np.int64)).to_text()
+    assert f"constant({{{elements}}})" in made
+    assert re.search(r"add\(%[\w.]*d[\w.]*, %x", made)
+
+
 def test_only_rewritable_computations_are_matched() -> None:
     text = """HloModule m
 

@@ -223,14 +223,18 @@ class HloModule:
             text = self._noted().to_text()
             Path(path).write_text(text + "\n", encoding="utf-8")
 
-    def to_text(self) -> str:
-        """HLO text with all constants, which `from_text` reads back.
+    def to_text(self, *, all_constants: bool = True) -> str:
+        """HLO text, which `from_text` reads back.
+
+        Args:
+            all_constants: False prints those of more than ten elements as "{...}";
+                `from_text` does not read this.
 
         Raises:
             InvalidModuleError: an attribute holds bytes that are not UTF-8.
         """
         try:
-            return self._raw.to_text()
+            return self._raw.to_text(all_constants)
         except UnicodeDecodeError as error:
             around = error.object[max(0, error.start - 40) : error.start + 20]
             raise InvalidModuleError(

@@ -21,8 +21,13 @@ _METADATA = re.compile(
 # The first line of a computation; between it and the header, XLA prints the source
 # files, functions and stack frames that metadata refer to.
 _FIRST_COMPUTATION = re.compile(r"^(?:%|ENTRY )", re.MULTILINE)
+_PARENTHESIS = re.compile(r"[()]")
 COMMENT = re.compile(r"/\*.*?\*/")
 _CONTROL = re.compile(r", control-predecessors=\{([^}]*)\}")
+
+
+# What stands for the elements of a constant that are not printed.
+LEFT_OUT = "{...}"
 
 
 @dataclass(slots=True)
@@ -134,13 +139,10 @@ def _parse_instruction(
 def _closing(text: str, start: int) -> int:
     """Index just before the parenthesis that closes the one before `start`."""
     depth = 1
-    for index in range(start, len(text)):
-        if text[index] == "(":
-            depth += 1
-        elif text[index] == ")":
-            depth -= 1
-            if depth == 0:
-                return index
+    for found in _PARENTHESIS.finditer(text, start):
+        depth += 1 if found[0] == "(" else -1
+        if depth == 0:
+            return found.start()
     return len(text)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ..hlo.module import HloModule
 from ..hlo.text import (
+    LEFT_OUT,
     NAME,
     Instruction,
     ModuleText,
@@ -40,12 +41,13 @@ class Value:
         operands: in order.
         users: in order, each once.
         number: position among the values of the subject.
-        literal: text of a constant, or number of a parameter.
         attribute_text: the attributes, as the module prints them.
     """
 
     __slots__ = (
         "__dict__",
+        "_literal",
+        "_subject",
         "attribute_text",
         "computation",
         "dims",
@@ -53,7 +55,6 @@ class Value:
         "index",
         "is_array",
         "is_plain",
-        "literal",
         "name",
         "number",
         "opcode",
@@ -62,17 +63,27 @@ class Value:
         "users",
     )
 
-    def __init__(self, computation: str, index: int, name: str, opcode: str) -> None:
+    def __init__(
+        self, subject: Subject, computation: str, index: int, name: str, opcode: str
+    ) -> None:
+        self._subject = subject
         self.computation = computation
         self.index = index
         self.number = 0
         self.name = name
         self.opcode = opcode
-        self.shape = self.dtype = self.literal = self.attribute_text = ""
+        self.shape = self.dtype = self._literal = self.attribute_text = ""
         self.dims: tuple[int, ...] = ()
         self.is_array = self.is_plain = False
         self.operands: tuple[Value, ...] = ()
         self.users: list[Value] = []
+
+    @property
+    def literal(self) -> str:
+        """Text of a constant, or number of a parameter."""
+        if self._literal == LEFT_OUT:
+            self._literal = self._subject.literal_of(self)
+        return self._literal
 
     @property
     def rank(self) -> int:
@@ -113,8 +124,9 @@ class Subject:
     """
 
     def __init__(self, module: HloModule) -> None:
-        """Reads a module; time is linear in its text."""
-        self._text = without_metadata(module.to_text())
+        """Reads a module; time is linear in its text, large constants left out."""
+        self._module = module
+        self._text = without_metadata(module.to_text(all_constants=False))
         self._parsed = parsed = parse_text(self._text)
         self.values: list[Value] = []
         self.by_opcode: dict[str, list[Value]] = {}
@@ -124,7 +136,7 @@ class Subject:
     def _add(self, name: str, parsed: ModuleText) -> None:
         values: list[Value] = []
         for index, line in enumerate(parsed.computations[name].instructions):
-            value = Value(name, index, line.name, line.opcode)
+            value = Value(self, name, index, line.name, line.opcode)
             value.shape = line.shape
             if match := _ARRAY.match(line.shape):
                 value.dtype = match[1]
@@ -135,11 +147,7 @@ class Subject:
             value.operands = tuple(values[i] for i in line.operands)
             for operand in dict.fromkeys(value.operands):
                 operand.users.append(value)
-            text = _with_callees(line)
-            start = _ATTRIBUTE.search(text)
-            split = start.start() if start else len(text)
-            value.literal = text[:split]
-            value.attribute_text = text[split:].removeprefix(",").strip()
+            value._literal, value.attribute_text = _split(line)
             value.number = len(self.values)
             values.append(value)
             self.values.append(value)
@@ -159,8 +167,17 @@ class Subject:
                         found.add(each)
                         left.append(each)
         # The module has callees in front of callers.
-        order = (each for each in self._parsed.computations if each in found)
-        return "".join(self._blocks[each] for each in order)
+        order = [each for each in self._parsed.computations if each in found]
+        text = "".join(self._blocks[each] for each in order)
+        if f"({LEFT_OUT}" in text:
+            blocks = _blocks_of(self._whole)
+            text = "".join(blocks[each] for each in order)
+        return text
+
+    def literal_of(self, value: Value) -> str:
+        """The literal of a constant that is not in the text."""
+        computation = self._whole_parsed.computations[value.computation]
+        return _split(computation.instructions[value.index])[0]
 
     def called_in(self, text: str) -> Iterator[str]:
         """Names of computations of the module that the attributes in `text` name.
@@ -174,12 +191,33 @@ class Subject:
 
     @cached_property
     def _blocks(self) -> dict[str, str]:
-        blocks = {}
-        for block in re.split(r"\n(?=(?:%|ENTRY ))", self._text)[1:]:
-            found = NAME.search(block)
-            if found:
-                blocks[found[1]] = block.strip() + "\n\n"
-        return blocks
+        return _blocks_of(self._text)
+
+    @cached_property
+    def _whole(self) -> str:
+        return without_metadata(self._module.to_text())
+
+    @cached_property
+    def _whole_parsed(self) -> ModuleText:
+        return parse_text(self._whole)
+
+
+def _blocks_of(text: str) -> dict[str, str]:
+    """The text of each computation, by name."""
+    blocks = {}
+    for block in re.split(r"\n(?=(?:%|ENTRY ))", text)[1:]:
+        found = NAME.search(block)
+        if found:
+            blocks[found[1]] = block.strip() + "\n\n"
+    return blocks
+
+
+def _split(line: Instruction) -> tuple[str, str]:
+    """Literal and attributes, as the module prints them."""
+    text = _with_callees(line)
+    start = _ATTRIBUTE.search(text)
+    split = start.start() if start else len(text)
+    return text[:split], text[split:].removeprefix(",").strip()
 
 
 def _with_callees(line: Instruction) -> str:

@@ -26,10 +26,11 @@ _MAX_INSTRUCTIONS = 200_000
 def _digest(module: HloModule) -> bytes:
     """Of a module and the order of its instructions."""
     try:
-        data = module.to_text().encode()
+        # The fingerprint has the elements of large constants.
+        data = module.fingerprint() + module.to_text(all_constants=False)
+        return hashlib.blake2b(data.encode()).digest()
     except HloEnvError:  # not every attribute is text; protos differ by counters
-        data = module.to_proto()
-    return hashlib.blake2b(data).digest()
+        return hashlib.blake2b(module.to_proto()).digest()
 
 
 @dataclass(frozen=True)
