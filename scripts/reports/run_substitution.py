@@ -6,10 +6,9 @@ One rule set and one cost for all but Enzyme-JAX, which has its own, and for two
 searches by times of kernels, which show what the cost is worth, and what patterns of
 Enzyme-JAX are worth one by one: greedy, TASO's backtracking (alpha 1.0 and 1.05),
 equality saturation by egglog with extraction by an integer program and by greedy, the
-e-graph that a tree search builds, Enzyme-JAX's optimizer, and agents that `GraphPPO`
-trains on each model: X-RLflow's (whole candidate graphs) and ours (one scorer on one
-alternative graph). The best module of each is compiled, its outputs are compared with
-the original's, and it is measured beside it.
+e-graph that a tree search builds, and Enzyme-JAX's optimizer. The best module of each
+is compiled, its outputs are compared with the original's, and it is measured beside it.
+`run_substitution_agents.py` has the agents.
 
     python scripts/reports/run_substitution.py --search-only
     python scripts/reports/run_substitution.py --doc docs/results/substitution.md
@@ -21,12 +20,9 @@ The measurements need a quiet machine.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import math
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -68,10 +64,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=100, help="modules to expand")
     parser.add_argument("--seconds", type=float, default=300, help="of each search")
     parser.add_argument("--nodes", type=int, default=5_000, help="of an e-graph")
-    parser.add_argument("--agent-steps", type=int, default=4_000, help="of training")
-    parser.add_argument(
-        "--agent-seconds", type=float, default=600, help="of training an agent"
-    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--results", type=Path, default=Path("build/substitution.jsonl")
@@ -203,87 +195,6 @@ def by_enzyme_greedy(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
     return found | {"detail": f"{found['detail']}, of {len(names)} patterns"}
 
 
-def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Row]:
-    """An agent that is trained on the model; the best module it has made counts."""
-
-    def run(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
-        import torch
-
-        from hloenv.cost.learned.threads import one_thread
-        from hloenv.envs import GraphVectorEnv, SubstitutionEnv
-        from hloenv.learn.graph_ppo import GraphPPO, PPOConfig
-        from hloenv.learn.networks import RewriteNetwork
-        from hloenv.learn.ppo_run import random_observations
-        from hloenv.learn.substitution_config import SubstitutionConfig
-        from hloenv.learn.xrlflow import XRLflowNetwork
-
-        torch.manual_seed(args.seed)
-        started = time.perf_counter()
-        best: list[Any] = [math.inf, module]
-        is_training = False
-        lock = threading.Lock()
-        estimator = get_estimator(args.estimator)
-
-        class Watched(SubstitutionEnv):
-            def step(self, action: Any) -> Any:
-                # One update of the paper's agent takes minutes.
-                elapsed = time.perf_counter() - started
-                if is_training and elapsed > args.agent_seconds:
-                    raise TimeoutError
-                result = super().step(action)
-                with lock:  # the environments have threads
-                    (estimate,) = estimator.estimate_many([self.module])
-                    if estimate.is_ok and estimate.seconds < best[0]:
-                        best[:] = [estimate.seconds, self.module]
-                return result
-
-        config = SubstitutionConfig(
-            agent="xrlflow" if paper else "shared", estimator=args.estimator
-        )
-        observation = "candidate_graphs" if paper else "substitution_graph"
-        envs = GraphVectorEnv(
-            [
-                lambda: Watched(
-                    module,
-                    observation=observation,
-                    reward=config.reward_of_step,
-                    max_candidates=200,
-                )
-            ]
-            * 2
-        )
-        updates: list[Any] = []
-        with contextlib.closing(envs), one_thread():
-            network: Any = XRLflowNetwork(200)
-            if not paper:
-                network = RewriteNetwork()
-                network.normalize(random_observations(envs.envs[0], args.seed))
-            ppo = GraphPPO(
-                *(network, envs, PPOConfig(**config.ppo_settings)),
-                seed=args.seed,
-                scalar_actions=True,
-            )
-            is_training = True
-            with contextlib.suppress(TimeoutError):
-                ppo.train(args.agent_steps, report=updates.append)
-        detail = "ended in the first update"
-        if updates:
-            last = updates[-1]
-            detail = f"{last.step} steps, return {last.episode_return:.1f}"
-        return {
-            "module": best[1],
-            "detail": detail,
-            "failures": updates[-1].bad_rewards if updates else 0,
-            "curve": [
-                [each.step, each.episode_return]
-                for each in updates
-                if math.isfinite(each.episode_return)
-            ],
-        }
-
-    return run
-
-
 _METHODS = {
     "greedy": by_greedy,
     "greedy, timed kernels": by_timed_greedy,
@@ -294,16 +205,11 @@ _METHODS = {
     "egglog by MCTS, ILP": by_tree_search,
     "Enzyme-JAX": by_enzyme,
     "greedy, Enzyme's patterns": by_enzyme_greedy,
-    "X-RLflow's agent": by_agent(True),
-    "shared scorer": by_agent(False),
 }
 
 
 # What the rows depend on beside model and method.
-_SETTINGS = (
-    *("estimator", "steps", "seconds", "nodes", "agent_steps", "agent_seconds"),
-    "seed",
-)
+_SETTINGS = (*("estimator", "steps", "seconds", "nodes", "seed"),)
 
 
 def search_one(
@@ -320,7 +226,6 @@ def search_one(
     try:
         found = _METHODS[method](module, args)
         row |= {"detail": found["detail"], "failures": found["failures"]}
-        row["curve"] = found.get("curve", [])
         row["seconds"] = time.perf_counter() - started
         before, after = get_estimator(args.estimator).estimate_many(
             [module, found["module"]]
@@ -402,31 +307,8 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
             f"| {row['model']} | {row['method']} | {row['estimated']:.3f} | "
             f"{row['detail']} | {row['failures']} | {row['seconds']:.1f} |"
         )
-    lines += _curves(rows)
     failed = sum(bool(row["error"]) for row in rows)
     return [*lines, "", f"{len(rows)} runs, of which {failed} failed."]
-
-
-def _curves(rows: Sequence[Row]) -> list[str]:
-    """How the agents learn: their mean return in four parts of the training."""
-    trained = [row for row in rows if len(row.get("curve", ())) > 1]
-    if not trained:
-        return []
-    lines = [
-        "",
-        "Mean return of an episode (relative reduction of the cost in per cent), after "
-        "each quarter of the training:",
-        "",
-        "| model | agent | steps | first | quarter | half | three quarters | last |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for row in trained:
-        curve = row["curve"]
-        at = [curve[round(part * (len(curve) - 1) / 4)][1] for part in range(5)]
-        cells = " | ".join(f"{each:.2f}" for each in at)
-        name = f"{row['model']} | {row['method']} | {curve[-1][0]}"
-        lines.append(f"| {name} | {cells} |")
-    return lines
 
 
 def transformers(names: Sequence[str]) -> list[str]:
