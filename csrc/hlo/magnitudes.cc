@@ -237,6 +237,39 @@ bool HasNoFloats(const HloInstruction& instruction) {
           instruction.opcode() != HloOpcode::kBitcastConvert);
 }
 
+// An array of integers, which are numbers: of an argmax, whose values start
+// from -inf, the result is a pair.
+bool IsIntegral(const HloInstruction& instruction) {
+  return instruction.shape().IsArray() &&
+         xla::primitive_util::IsIntegralType(
+             instruction.shape().element_type());
+}
+
+bool IsNumber(const HloInstruction& instruction, double number) {
+  const HloInstruction* constant = &instruction;
+  while (constant->opcode() == HloOpcode::kBroadcast) {
+    constant = constant->operand(0);
+  }
+  return constant->opcode() == HloOpcode::kConstant &&
+         xla::ShapeUtil::IsScalar(constant->shape()) &&
+         constant->literal().GetAsDouble({}) == number;
+}
+
+// Whether a select takes `x * inf` where |x| is 1, as the inverse error
+// function does: a value of its argument, like that by which a division is by
+// zero.
+bool IsPole(const HloInstruction& select) {
+  const HloInstruction& test = *select.operand(0);
+  const HloInstruction& pole = *select.operand(1);
+  return test.opcode() == HloOpcode::kCompare &&
+         test.comparison_direction() == xla::ComparisonDirection::kEq &&
+         test.operand(0)->opcode() == HloOpcode::kAbs &&
+         IsNumber(*test.operand(1), 1) &&
+         pole.opcode() == HloOpcode::kMultiply &&
+         pole.operand(0) == test.operand(0)->operand(0) &&
+         IsNumber(*pole.operand(1), std::numeric_limits<double>::infinity());
+}
+
 // Whether each window holds more than padding.
 bool HasElementsInAllWindows(const HloInstruction& instruction) {
   return instruction.opcode() == HloOpcode::kReduceWindow &&
@@ -259,7 +292,9 @@ Magnitudes::Magnitudes(const xla::HloModule& module, KnownValues* known) {
          computation->MakeInstructionPostOrder()) {
       const HloOpcode opcode = instruction->opcode();
       if (opcode == HloOpcode::kSelect) {
-        const HloInstruction* taken = TakenBy(*instruction, *known);
+        const HloInstruction* taken = IsPole(*instruction)
+                                          ? instruction->operand(2)
+                                          : TakenBy(*instruction, *known);
         if (taken != nullptr) taken_[instruction] = taken;
       }
       const Extremes singular = SingularOf(*instruction, conversions, *known);
@@ -297,7 +332,10 @@ Extremes Magnitudes::Of(const HloInstruction& instruction) const {
   for (const HloInstruction* source : sources_.Of(instruction)) {
     extremes = extremes | Known(*source);
   }
-  return extremes;
+  if (!IsIntegral(instruction)) return extremes;
+  // Those of floats beside it in a tuple; bits of a float may still be large.
+  return {extremes.positive || extremes.nan, extremes.negative || extremes.nan,
+          extremes.small};
 }
 
 Extremes Magnitudes::Known(const HloInstruction& instruction) const {

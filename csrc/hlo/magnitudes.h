@@ -56,7 +56,8 @@ class Magnitudes {
   Extremes Reduced(const xla::HloInstruction& instruction) const;
 
   absl::flat_hash_map<const xla::HloInstruction*, Extremes> extremes_;
-  // Of a select whose predicate the module determines, the operand that it is.
+  // Of a select whose predicate the module determines, the operand that it is;
+  // of one that has a pole, the operand elsewhere.
   absl::flat_hash_map<const xla::HloInstruction*, const xla::HloInstruction*>
       taken_;
   // Of instructions that pass values on.

@@ -219,6 +219,39 @@ def test_forms_of_what_jax_makes(name):
             "dim_labels=b01f_01oi->b01f, feature_group_count=4",
             "phases",
         ),
+        (  # a few dilated pixels, whose place XLA would swap with the kernel's
+            ("2,2,2,512", "3,3,256,512", "2,4,4,256"),
+            "window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2}, dim_labels=b01f_01oi->b01f",
+            "taps",
+        ),
+        (
+            ("64,2,2,512", "3,3,256,512", "64,4,4,256"),
+            "window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2}, dim_labels=b01f_01oi->b01f",
+            "phases",
+        ),
+        (
+            ("8,28,28,128", "3,3,64,128", "8,56,56,64"),
+            "window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2}, dim_labels=b01f_01oi->b01f",
+            None,
+        ),
+        (  # volumes
+            ("2,4,8,8,16", "3,3,3,8,16", "2,8,16,16,8"),
+            "window={size=3x3x3 pad=1_2x1_2x1_2 lhs_dilate=2x2x2}, "
+            "dim_labels=b012f_012oi->b012f",
+            "phases",
+        ),
+        (
+            ("2,8,8,8,16", "2,2,2,8,16", "2,16,16,16,8"),
+            "window={size=2x2x2 pad=1_1x1_1x1_1 lhs_dilate=2x2x2}, "
+            "dim_labels=b012f_012oi->b012f",
+            "blocks",
+        ),
+        (
+            ("1,8,8,8,16", "3,3,3,1,16", "1,16,16,16,1"),
+            "window={size=3x3x3 pad=1_2x1_2x1_2 lhs_dilate=2x2x2}, "
+            "dim_labels=b012f_012oi->b012f",
+            "taps",
+        ),
     ],
 )
 def test_forms_by_size(shapes, attributes, expected):
@@ -635,6 +668,16 @@ def test_functions_of_many_numbers(operation, rule, least):
               ROOT y = f32[{count}] {operation}
             }}"""
         assert form_of(text, "math-forms") == expected
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_remainders_of_narrow_floats_stay(dtype):
+    text = f"""HloModule m
+        ENTRY main {{
+          x = {dtype}[9000] parameter(0)
+          ROOT y = {dtype}[9000] remainder(x, x)
+        }}"""
+    assert form_of(text, "math-forms") is None
 
 
 def test_a_sine_that_is_read_many_times_stays_one_operation():

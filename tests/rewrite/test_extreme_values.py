@@ -142,6 +142,74 @@ def test_kernels_of_moderate_numbers_have_forms(name):
     assert "taps" in rules(convolution(text), "convolution-forms")
 
 
+# Infinite where data has one value, as divisions by it are, or in another array.
+MODERATE = {
+    "inverse error function": """y = f32[3,1,1] parameter(1)
+  size = f32[3,1,1] abs(y)
+  ones = f32[3,1,1] broadcast(one), dimensions={}
+  inf.1 = f32[] constant(inf)
+  infs = f32[3,1,1] broadcast(inf.1), dimensions={}
+  is_one = pred[3,1,1] compare(size, ones), direction=EQ
+  pole = f32[3,1,1] multiply(y, infs)
+  k = f32[3,1,1] select(is_one, pole, y)""",
+    "rows of the largest": """y = f32[3,4] parameter(1)
+  i = s32[3,4] iota(), iota_dimension=1
+  lowest = f32[] constant(-inf)
+  none = s32[] constant(0)
+  both = (f32[3], s32[3]) reduce(y, i, lowest, none), dimensions={1}, to_apply=argmax
+  at = s32[3] get-tuple-element(both), index=1
+  table = f32[4,1,1] parameter(2)
+  k = f32[3,1,1] gather(table, at), offset_dims={1,2}, collapsed_slice_dims={0},
+    start_index_map={0}, index_vector_dim=1, slice_sizes={1,1,1}""",
+}
+ARGMAX = """argmax {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  is_first = pred[] compare(a, b), direction=GE
+  value = f32[] select(is_first, a, b)
+  index = s32[] select(is_first, i, j)
+  ROOT both = (f32[], s32[]) tuple(value, index)
+}
+
+"""
+
+
+def _with_argmax(kernel: str) -> str:
+    return convolution(kernel).replace("ENTRY", ARGMAX + "ENTRY")
+
+
+@pytest.mark.parametrize("name", MODERATE)
+def test_what_data_or_another_array_makes_infinite_has_forms(name):
+    assert "taps" in rules(_with_argmax(MODERATE[name]), "convolution-forms")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("inverse error function", "multiply(y, infs)", "add(infs, infs)"),
+        ("inverse error function", "abs(y)", "exponential(y)"),
+        ("inverse error function", "direction=EQ", "direction=LT"),
+        ("inverse error function", "broadcast(one)", "broadcast(zero)"),
+        (
+            "rows of the largest",
+            "at = s32[3] get-tuple-element(both), index=1",
+            "largest = f32[3] get-tuple-element(both), index=0\n"
+            "  at = s32[3] bitcast-convert(largest)",
+        ),
+    ],
+)
+def test_what_only_looks_so_has_no_forms(name, old, new):
+    kernel = MODERATE[name].replace(old, new)
+    assert kernel != MODERATE[name]
+    if name == "rows of the largest":  # the bits of the largest themselves
+        kernel = kernel.partition("  table =")[0] + (
+            "  back = f32[3] bitcast-convert(at)\n  k = f32[3,1,1] reshape(back)"
+        )
+    assert rules(_with_argmax(kernel), "convolution-forms") == []
+
+
 FACTORS = {
     "call of a reducer": """m = f32[4,2] parameter(2)
   z = f32[] constant(-1)

@@ -44,6 +44,8 @@ _WIDE_ROW, _SOME_OF_ROWS, _MANY_OF_ROWS = 20, 2**17, 2**23
 _MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
 # Those up to which a dot for each element of the window was faster.
 _NARROW_GROUP, _MOST_PATCHES = 4, 2**24
+# Elements of a dilated input, up to which a sum over the window was faster.
+_FEW_PIXELS = 16
 # Input features up to which, and output features with one of them, and with several,
 # multiplications were faster; and results of one output feature from which on.
 _FEW_INPUTS, _MOST_OF_ONE, _MOST_OF_FEW, _MANY_RESULTS = 8, 16, 7, 256
@@ -54,7 +56,8 @@ _LARGE_VOLUME = 216
 # Features of both arrays from which, and up to which, gradients with respect to kernels
 # of three dimensions were faster.
 _SOME_FEATURES, _FEWEST_FEATURES = 16, 4
-# Products from which a call of oneDNN was faster than XLA's own; and elements of the
+# Products from which a call of oneDNN was faster than XLA's own, and phases than a
+# convolution of few dilated pixels; and elements of the
 # window above which it was slower, as of gradients with respect to kernels, but for
 # those of three dimensions.
 _MANY_PRODUCTS, _MOST_TAPS = 2**18, 121
@@ -90,6 +93,12 @@ class ConvolutionSizes:
         return math.prod(self.window)
 
     @property
+    def products(self) -> int:
+        """Multiplications, those with padding included."""
+        outputs = self.groups * self.outputs
+        return self.batch * self.positions * self.taps * self.inputs * outputs
+
+    @property
     def is_larger_than_image(self) -> bool:
         """Whether the window is larger than the input in each dimension."""
         return not self.has_base_dilation and all(
@@ -112,8 +121,8 @@ class ConvolutionSizes:
         if self.positions == 1:
             # A gradient with respect to a 1x1 kernel, or a window over the image.
             return ("blocks",)
-        if self.has_base_dilation and self.taps >= _LARGE_PATCH:
-            return ("blocks",)
+        if self.has_base_dilation:
+            return self._dilated_forms()
         if self.taps == 1:
             return ("blocks",) if self.is_transposed or self.is_float64 else ()
         if self.is_larger_than_image:
@@ -121,8 +130,6 @@ class ConvolutionSizes:
             return few if self.is_transposed else few[::-1]
         if len(self.image) == 3 and self.taps >= _LARGE_VOLUME > self.positions:
             return self._kernel_gradient_forms()
-        if self.has_base_dilation:
-            return ()
         if self.is_float64 and self.inputs > 1:
             return self._float64_forms()
         rows = self.batch * self.positions
@@ -142,6 +149,23 @@ class ConvolutionSizes:
         if self.batch >= _MANY_ROWS and terms <= _FEW_TERMS and is_small:
             return ("patches",)
         return ()
+
+    def _dilated_forms(self) -> tuple[str, ...]:
+        """For gradients with respect to images, and transposed convolutions."""
+        if self.taps == 1:
+            return ("blocks",) if self.is_transposed or self.is_float64 else ()
+        if len(self.image) == 3:  # for which jaxlib has a slow loop
+            return ("taps", "phases") if self.outputs == 1 else ("blocks", "phases")
+        if self.taps >= _LARGE_PATCH:
+            return ("blocks",)
+        pixels = math.prod(self.image)
+        if pixels < self.taps and self.products >= _MANY_PRODUCTS:
+            # XLA swaps image and kernel.
+            is_few = self.is_transposed and self.batch * pixels <= _FEW_PIXELS
+            return ("taps", "phases") if is_few else ("phases",)
+        if not self.is_float64:
+            return ()
+        return ("patches", "phases") if len(self.image) == 1 else ("phases",)
 
     def _float64_forms(self) -> tuple[str, ...]:
         """For windows of 64-bit floats, for most of which jaxlib has a slow loop."""
@@ -188,10 +212,9 @@ class ConvolutionSizes:
     def is_faster_by_onednn(self) -> bool:
         """Whether oneDNN was faster than jaxlib's code and than the other forms."""
         outputs = self.groups * self.outputs
-        products = self.batch * self.positions * self.taps * self.inputs * outputs
         if self.has_batch_groups or self.has_base_dilation or not self.image:
             return False
-        if products < _MANY_PRODUCTS or outputs < _FEW_FEATURES:
+        if self.products < _MANY_PRODUCTS or outputs < _FEW_FEATURES:
             return False
         num_dims = len(self.image)
         if num_dims == 3:

@@ -106,6 +106,7 @@ _CALLED = {
     "erf": 2000,
 }
 _MOST_CALLED = 64
+_NARROW = ("f16", "bf16")
 
 
 class KnownForms:
@@ -247,7 +248,10 @@ def _forms(
 ) -> tuple[str, ...]:
     for rule, elements in _CALLED.items():
         if rule in offered:
-            return (rule,) if int(graph.element_count[node]) >= elements else ()
+            # XLA computes 16-bit floats as 32-bit ones, and fuses that.
+            is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
+            is_large = int(graph.element_count[node]) >= elements
+            return (rule,) if is_large and not is_narrow else ()
     if "packed" in offered:
         return ("packed",) if int(graph.element_count[node]) >= _SORTED else ()
     if attributes["dot_batch_size"] != ABSENT:
