@@ -245,9 +245,12 @@ def test_random_windows(kind, operation, start, tolerance):
             window=window,
         )
         alternatives = captured(text)
-        num_offered += rules(alternatives) == ["window"]
+        num_offered += rules(alternatives) in (["window"], ["window", "dimensions"])
         for record in hloenv.verify_alternatives(alternatives, seed=seed):
-            assert record.relative <= tolerance, (record, text)
+            # The other rule, which has tests of its own, adds in another order.
+            rule = alternatives[record.alternative].choices[record.choice].rule
+            allowed = tolerance if rule == "window" else max(tolerance, 1e-6)
+            assert record.relative <= allowed, (record, text)
     assert num_offered == 40
 
 
@@ -326,7 +329,9 @@ def test_sums_after_max_pooling_are_offered():
     add = text.split("ENTRY")[0].split("\n\n")[1]
     add = add.replace("region", "add").replace("maximum(a", "add(a")
     text = text.replace("ENTRY", add + "\n\nENTRY")
-    assert rules(captured(text.replace("{high}", "1"))) == ["window", "chain"]
+    assert rules(captured(text.replace("{high}", "1"))) == [
+        *("window", "dimensions", "chain")
+    ]
     # A window of padding alone.
     wide = text.replace("{high}", "4").replace("40,3]", "40,4]")
-    assert rules(captured(wide)) == ["window"]
+    assert rules(captured(wide)) == ["window", "dimensions"]

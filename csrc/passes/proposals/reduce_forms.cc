@@ -102,8 +102,9 @@ const Rule& ChainRule() {
 
 absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      ChainRule(),       ColumnsRule(),    WindowChainRule(), SelectChainRule(),
-      PackedIndexRule(), KeyedIndexRule(), ScanRule(),        ScanGroupsRule()};
+      ChainRule(),      ColumnsRule(),     WindowChainRule(),
+      DimensionsRule(), SelectChainRule(), PackedIndexRule(),
+      KeyedIndexRule(), ScanRule(),        ScanGroupsRule()};
   return *rules;
 }
 
@@ -139,14 +140,18 @@ bool IsReducible(const xla::Shape& shape) {
 }
 
 std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
-                                     RuleContext& context) {
-  if (root.operand_count() != 2 || !IsPlain(root) ||
-      !IsReducible(root.shape())) {
-    return std::nullopt;
-  }
+                                     RuleContext& context, bool of_narrow) {
+  if (root.operand_count() != 2 || !IsPlain(root)) return std::nullopt;
   const HloInstruction& operand = *root.operand(0);
   const std::optional<HloOpcode> operation = OperationOf(*root.to_apply());
-  if (!operation.has_value() || !operand.shape().is_static() ||
+  const bool takes_one =
+      operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum;
+  const xla::PrimitiveType type = root.shape().element_type();
+  const bool is_narrow = type == xla::S8 || type == xla::U8 ||
+                         type == xla::S16 || type == xla::U16;
+  if (!operation.has_value() ||
+      !(IsReducible(root.shape()) || (of_narrow && takes_one && is_narrow)) ||
+      !operand.shape().is_static() ||
       xla::ShapeUtil::IsZeroElementArray(operand.shape()) ||
       xla::ShapeUtil::IsZeroElementArray(root.shape()) ||
       operand.shape().element_type() != root.shape().element_type()) {
@@ -186,7 +191,8 @@ PassInfo ReduceFormsPass() {
       "reduce-forms", "hloenv::ReduceForms",
       "Proposes elementwise operations for reductions of few elements each: of "
       "short dimensions, such as three coordinates; of small windows, as in "
-      "pooling; and for the gradient of max pooling; two reductions for one "
+      "pooling; of windows that overlap, one dimension after the other; and "
+      "for the gradient of max pooling; two reductions for one "
       "over rows and short columns of groups; one reduction for the "
       "index of an extreme element; and loops for cumulative reductions. Run "
       "it before layout assignment. Integer "

@@ -18,9 +18,11 @@ std::optional<xla::HloOpcode> OperationOf(const xla::HloComputation& reducer);
 // Whether numbers of this type can be reduced by single operations.
 bool IsReducible(const xla::Shape& shape);
 // The operation of a reduction of one array, over dimensions or windows, that
-// can be written as a chain; nothing for others.
+// can be written as a chain; nothing for others. With `of_narrow`, also those of
+// integers of 8 and 16 bits that take one of the elements.
 std::optional<xla::HloOpcode> ReductionOf(const xla::HloInstruction& root,
-                                          RuleContext& context);
+                                          RuleContext& context,
+                                          bool of_narrow = false);
 // Whether the operation with this number changes nothing.
 bool IsNeutral(const xla::HloInstruction& number, xla::HloOpcode operation);
 // operation(...operation(operation(initial, terms[0]), terms[1])...), in the
@@ -35,6 +37,7 @@ const Rule& PackedIndexRule();  // arg_forms.cc
 const Rule& KeyedIndexRule();   // arg_forms.cc
 const Rule& ColumnsRule();      // column_forms.cc
 const Rule& WindowChainRule();  // window_forms.cc
+const Rule& DimensionsRule();   // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc
 const Rule& ScanRule();         // scan_forms.cc
 const Rule& ScanGroupsRule();   // scan_forms.cc

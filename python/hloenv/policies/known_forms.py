@@ -73,7 +73,7 @@ _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
 _LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(
-    ("chain", "unrolled", "window", "periodic", "angle", "power", "erf")
+    ("chain", "unrolled", "window", "dimensions", "periodic", "angle", "power", "erf")
 )
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
 # a computation one after the other where no value has more than 512 bytes, and starts
@@ -118,10 +118,11 @@ class KnownForms:
     dots, as do gradients of grouped and of transposed convolutions with respect to
     their kernels, those of 1x1 convolutions, and convolutions with kernels larger than
     their input; products of many tiny matrices, and many reductions of few elements
-    each, become elementwise operations; products of few rows, or of a vector, and a
-    transposed matrix read the matrix as it is, and of few rows and matrices across each
-    other one at a time; those whose first operand is read across its rows are swapped,
-    or that operand is transposed first; those of complex numbers become four;
+    each, become elementwise operations, and large windows that overlap some for each
+    dimension; products of few rows, or of a vector, and a transposed matrix read the
+    matrix as it is, and of few rows and matrices across each other one at a time; those
+    whose first operand is read across its rows are swapped, or that operand is
+    transposed first; those of complex numbers become four;
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
     reductions of groups of few columns become two, first over the rows; the index of
     the largest element becomes one reduction of integers; cumulative sums become loops;
@@ -301,8 +302,9 @@ def _reduce_forms(
     )
     if len(operands) == 3:  # select-and-scatter
         results = int(graph.element_count[operands[1]])
-    is_small = taps <= _SMALL_WINDOW and results >= _MANY_REDUCTIONS
-    return ("window", "select") if is_small and not is_sparse else ()
+    if is_sparse or results < _MANY_REDUCTIONS:
+        return ()
+    return ("window", "select") if taps <= _SMALL_WINDOW else ("dimensions",)
 
 
 def _has_columns(graph: HloGraph, node: int, call: int) -> bool:
@@ -349,7 +351,9 @@ def _scan_forms(
     is_innermost = all(size <= 1 for size in dims[windows[0] + 1 :])
     row_bytes = int(graph.output_bytes[node]) // length
     is_large = is_innermost and row_bytes > _KERNEL_BYTES
-    return ("scan_groups", "scan") if is_large else ("scan",)
+    # Others, which are no cumulative ones, have neither.
+    scans = ("scan_groups", "scan") if is_large else ("scan",)
+    return (*scans, "dimensions")
 
 
 register_policy(
