@@ -196,7 +196,7 @@ absl::Span<const Rule> DotFormRules() {
       MultiplyReduceRule(),  UnrolledRule(), MatrixFirstRule(),
       SeparateRule(),        SwappedRule(),  SecondFirstRule(),
       FirstTransposedRule(), AsStoredRule(), PartsRule(),
-      BatchLoopRule(),       SparseRule()};
+      BatchLoopRule(),       FlatRule(),     SparseRule()};
   return *rules;
 }
 
@@ -284,9 +284,9 @@ PassInfo DotFormsPass() {
       "for dots of few rows and a transposed matrix the matrix first, or no "
       "fusion with their users, swapped or transposed operands where the first "
       "is read across its rows, matrices as they are stored, parts of complex "
-      "numbers, loops over batch "
-      "dimensions inside of matrices, and gathers "
-      "for matrices that are mostly zero. Run it before layout assignment. "
+      "numbers, loops over batch dimensions inside of matrices, one dimension "
+      "to sum over in place of several, and gathers for matrices that are "
+      "mostly zero. Run it before layout assignment. "
       "Integer "
       "results are exact, floats round differently: the products are the same, "
       "and are summed in another order, in no shorter type. Dots that read "

@@ -53,6 +53,7 @@ const Rule& SecondFirstRule();      // crossed_dots.cc
 const Rule& FirstTransposedRule();  // crossed_dots.cc
 const Rule& AsStoredRule();         // crossed_dots.cc
 const Rule& BatchLoopRule();        // dot_loops.cc
+const Rule& FlatRule();             // flat_dots.cc
 const Rule& SparseRule();           // sparse_dots.cc
 
 }  // namespace hloenv

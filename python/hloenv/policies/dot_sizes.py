@@ -43,6 +43,9 @@ _FLOAT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 # Elements of a transposed matrix from which a vector was multiplied faster with the
 # matrix as it is stored.
 _STORED_MATRIX = 2**12
+# Elements of an operand that XLA transposes, from which one summed dimension was
+# faster than several.
+_FLAT_ELEMENTS = 2**12
 
 
 def operands_of(graph: HloGraph, node: int) -> Int64Array:
@@ -68,7 +71,16 @@ def dot_forms(
         *_vector_forms(sizes, offered),
         *(_complex_forms(sizes) if "parts" in offered else _real_forms(sizes)),
         *_crossed_forms(graph, node, sizes, offered),
+        *_flat_forms(graph, node, sizes),
     )
+
+
+def _flat_forms(graph: HloGraph, node: int, sizes: list[int]) -> tuple[str, ...]:
+    """For a dot that sums over several dimensions, such as batch and time."""
+    batch, rows, columns, terms = sizes
+    is_large = batch * terms * max(rows, columns) >= _FLAT_ELEMENTS
+    is_measured = dtypes()[graph.dtype[node]] == "f32"
+    return ("flat",) if is_large and is_measured else ()
 
 
 def _real_forms(sizes: list[int]) -> tuple[str, ...]:

@@ -122,7 +122,8 @@ class KnownForms:
     dimension; products of few rows, or of a vector, and a transposed matrix read the
     matrix as it is, and of few rows and matrices across each other one at a time; those
     whose first operand is read across its rows are swapped, or that operand is
-    transposed first; those of complex numbers become four;
+    transposed first; those that sum over several dimensions sum over one; those of
+    complex numbers become four;
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
     reductions of groups of few columns become two, first over the rows; the index of
     the largest element becomes one reduction of integers; cumulative sums become loops;
@@ -199,20 +200,24 @@ class KnownForms:
         for index in np.flatnonzero(decisions > 0).tolist():
             if not OF_TRANSPOSED.isdisjoint(choices[index]):
                 place = int(graph.site_nodes[graph.site_offsets[index]])
-                if _has_decided_dot(graph, place, decisions):
-                    decisions[index] = -1
+                dot = _decided_dot(graph, place, decisions)
+                if dot is None:
+                    continue
+                # One of the two: the transposition's, where it is as fast.
+                is_flat = decisions[dot] == choices[dot].get("flat")
+                decisions[dot if is_flat else index] = -1
         return decisions
 
 
-def _has_decided_dot(graph: HloGraph, site: int, decisions: Int64Array) -> bool:
-    """Whether the site of a transposition transposes a dot that gets another form."""
+def _decided_dot(graph: HloGraph, site: int, decisions: Int64Array) -> int | None:
+    """The alternative of the dot that a site transposes, if it gets another form."""
     first = graph.site_choice_offsets[np.flatnonzero(graph.site_nodes == site)[0]]
     original = int(graph.site_choice_nodes[first])
     (sites,) = np.nonzero(graph.site_nodes == operands_of(graph, original)[0])
     if not len(sites) or graph.opcode[original] != _TRANSPOSE:
-        return False
-    alternative = np.searchsorted(graph.site_offsets, sites[0], side="right") - 1
-    return bool(decisions[alternative] > 0)
+        return None
+    found = np.searchsorted(graph.site_offsets, sites[0], side="right") - 1
+    return int(found) if decisions[found] > 0 else None
 
 
 class _LargeValues:
