@@ -200,12 +200,12 @@ class KnownForms:
         for index in np.flatnonzero(decisions > 0).tolist():
             if not OF_TRANSPOSED.isdisjoint(choices[index]):
                 place = int(graph.site_nodes[graph.site_offsets[index]])
-                dot = _decided_dot(graph, place, decisions)
-                if dot is None:
+                decided = _decided_dot(graph, place, decisions)
+                if decided is None:
                     continue
                 # One of the two: the transposition's, where it is as fast.
-                is_flat = decisions[dot] == choices[dot].get("flat")
-                decisions[dot if is_flat else index] = -1
+                is_flat = decisions[decided] == choices[decided].get("flat")
+                decisions[decided if is_flat else index] = -1
         return decisions
 
 
