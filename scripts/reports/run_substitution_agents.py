@@ -300,7 +300,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     figure, axes = plt.subplots(
         1, len(names), figsize=(4.2 * len(names), 3.6), squeeze=False, sharex=True
     )
+    colors = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
     for axis, name in zip(axes[0], names, strict=True):
+        axis.set_prop_cycle(color=colors[::2] + colors[1::2])
         for row in rows:
             if row["model"] == name and len(row.get("curve", ())) > 1:
                 steps, _, _, scores = np.array(row["curve"]).T
