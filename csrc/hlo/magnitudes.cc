@@ -227,22 +227,18 @@ const HloInstruction* TakenBy(const HloInstruction& select,
   return select.operand(literal->GetFirstElement<bool>() ? 1 : 2);
 }
 
-// Whether its result holds no floats of its operands.
-bool HasNoFloats(const HloInstruction& instruction) {
-  return instruction.opcode() == HloOpcode::kCompare ||
-         instruction.opcode() == HloOpcode::kIsFinite ||
-         (instruction.shape().IsArray() &&
-          xla::primitive_util::IsIntegralType(
-              instruction.shape().element_type()) &&
-          instruction.opcode() != HloOpcode::kBitcastConvert);
-}
-
-// An array of integers, which are numbers: of an argmax, whose values start
-// from -inf, the result is a pair.
 bool IsIntegral(const HloInstruction& instruction) {
   return instruction.shape().IsArray() &&
          xla::primitive_util::IsIntegralType(
              instruction.shape().element_type());
+}
+
+// Whether its result holds no floats of its operands.
+bool HasNoFloats(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kCompare ||
+         instruction.opcode() == HloOpcode::kIsFinite ||
+         (IsIntegral(instruction) &&
+          instruction.opcode() != HloOpcode::kBitcastConvert);
 }
 
 bool IsNumber(const HloInstruction& instruction, double number) {
@@ -333,7 +329,8 @@ Extremes Magnitudes::Of(const HloInstruction& instruction) const {
     extremes = extremes | Known(*source);
   }
   if (!IsIntegral(instruction)) return extremes;
-  // Those of floats beside it in a tuple; bits of a float may still be large.
+  // Those of floats beside it in a tuple, as of an argmax, which starts from
+  // -inf; bits of a float may still be large.
   return {extremes.positive || extremes.nan, extremes.negative || extremes.nan,
           extremes.small};
 }

@@ -104,11 +104,9 @@ class Arm:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-_BASE = "shared scorer"
-_PAPER = "X-RLflow's agent"
 _ARMS = {
-    _PAPER: Arm("as in the paper", {"agent": "xrlflow"}),
-    _BASE: Arm("ours"),
+    "X-RLflow's agent": Arm("as in the paper", {"agent": "xrlflow"}),
+    "shared scorer": Arm("ours"),
     "imitation, then PPO": Arm("start", {"demonstrations": 8}),
     "imitation alone": Arm("start", {"demonstrations": 8, "steps": 0}),
     "paid for each step": Arm("credit", {"reward": f"saved:{_COST}"}),

@@ -15,6 +15,8 @@
 //          b = maximum(a[0:253,:], a[2:255,:])   of four
 //          c = maximum(b[0:250,:], b[3:253,:])   of seven; columns likewise
 #include <algorithm>
+#include <numeric>
+#include <string>
 
 #include "absl/algorithm/container.h"
 #include "passes/proposals/cumulative.h"
@@ -140,20 +142,11 @@ class Doubling {
 
   HloInstruction* Slice(HloInstruction* x, int64_t start, int64_t limit,
                         int64_t stride) const {
-    std::vector<int64_t> starts(RankOf(x->shape()), 0);
-    std::vector<int64_t> strides(RankOf(x->shape()), 1);
-    std::vector<int64_t> limits(x->shape().dimensions().begin(),
-                                x->shape().dimensions().end());
-    std::vector<int64_t> sizes = limits;
-    if (start == 0 && limit == limits[dimension_] && stride == 1) return x;
-    starts[dimension_] = start;
-    limits[dimension_] = limit;
-    strides[dimension_] = stride;
-    sizes[dimension_] = (limit - start + stride - 1) / stride;
-    return x->parent()->AddInstruction(HloInstruction::CreateSlice(
-        xla::ShapeUtil::MakeShapeWithDescendingLayout(x->shape().element_type(),
-                                                      sizes),
-        x, starts, limits, strides));
+    std::string labels(RankOf(x->shape()), '\0');
+    std::iota(labels.begin(), labels.end(), '\1');
+    const int64_t size = (limit - start + stride - 1) / stride;
+    return Sliced({x, labels}, {{labels[dimension_], start, size, stride}})
+        .value;
   }
 
   HloOpcode operation_;
@@ -191,6 +184,7 @@ bool Overlaps(const xla::Window& window) {
 void ProposeByDimension(const HloInstruction& root, RuleContext& context,
                         std::vector<Proposal>& proposals) {
   if (root.opcode() != HloOpcode::kReduceWindow || !Overlaps(root.window()) ||
+      root.window().dimensions_size() > kMaxLabels ||
       CumulativeOf(root, context).has_value()) {
     return;
   }
