@@ -619,35 +619,6 @@ def test_the_index_of_an_extreme_element(shape, dimension, expected):
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"),
-    [
-        *((32, "packed"), (31, None)),
-        *((64, "packed"), (65, None), (128, None), (129, "packed")),
-    ],
-)
-def test_sorts(count, expected):
-    text = f"""HloModule m
-
-less {{
-  a = s32[] parameter(0)
-  b = s32[] parameter(1)
-  p = f32[] parameter(2)
-  q = f32[] parameter(3)
-  ROOT c = pred[] compare(a, b), direction=LT
-}}
-
-ENTRY main {{
-  x = s32[{count}] parameter(0)
-  y = f32[{count}] parameter(1)
-  s = (s32[{count}], f32[{count}]) sort(x, y), dimensions={{0}}, is_stable=true,
-    to_apply=less
-  ROOT z = f32[{count}] get-tuple-element(s), index=1
-}}
-"""
-    assert form_of(text, "sort-forms") == expected
-
-
-@pytest.mark.parametrize(
     ("operation", "rule", "least"),
     [
         ("sine(x)", "periodic", 8000),

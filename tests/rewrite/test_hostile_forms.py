@@ -337,7 +337,7 @@ ENTRY main {{
 
 @pytest.mark.parametrize(
     ("kind", "count", "expected"),
-    [("s64", 3, []), ("s64", 4, ["packed"]), ("s32", 2, ["packed"])],
+    [("s64", 3, []), ("s64", 4, ["packed"]), ("s32", 2, ["packed", "network"])],
 )
 def test_sorts_of_few_wide_numbers(kind, count, expected):
     """Two sorts of integers were slower there."""

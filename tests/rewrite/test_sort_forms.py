@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from support.captures import capture, rules
+from support.captures import capture, decisions_for_rule, rules
 
 pytestmark = pytest.mark.jax
 
@@ -63,19 +63,25 @@ FUNCTIONS = {
 }
 
 
+def offered(dtype, name, length):
+    is_alone = dtype in INTEGERS and name.startswith("sort")
+    has_network = length <= 16 and (is_alone or dtype not in WIDE)
+    return ["packed"] * (not is_alone) + ["network"] * has_network
+
+
 @pytest.mark.compile
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 def test_results_are_equal(dtype, name):
-    is_offered = dtype in FLOATS or not name.startswith("sort")
     with jax.enable_x64(dtype in WIDE):
         for shape, axis in SHAPES if dtype == "float32" else SHAPES[2:3]:
             x = hard_numbers(dtype, shape)
             module, alternatives = captured(lambda x, a=axis: FUNCTIONS[name](x, a), x)
-            assert rules(alternatives) == ["packed"] * is_offered
-            if is_offered:
-                decided = alternatives.apply([1])
-                assert "sort" in decided.opcode_counts()
+            found = rules(alternatives)
+            assert found == offered(dtype, name, shape[axis])
+            for rule in found:
+                decided = alternatives.apply(decisions_for_rule(alternatives, rule))
+                assert ("sort" in decided.opcode_counts()) == (rule == "packed")
                 check_equal(module, decided, [x], is_compiled=shape == SHAPES[2][0])
 
 
@@ -91,14 +97,14 @@ def test_several_arrays_of_any_type(shape):
         return jax.lax.sort((x, *others), num_keys=1)[1:]
 
     module, alternatives = captured(fn, x, *others, truths)
-    assert rules(alternatives) == ["packed"]
+    assert rules(alternatives) == offered("uint32", "several", shape[-1])
     arrays = [x, *others, truths]
-    for wanted, found in zip(
-        hloenv.interpret(module, *arrays),
-        hloenv.interpret(alternatives.apply([1]), *arrays),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(found, wanted)
+    wanted = hloenv.interpret(module, *arrays)
+    for rule in rules(alternatives):
+        decided = alternatives.apply(decisions_for_rule(alternatives, rule))
+        outputs = hloenv.interpret(decided, *arrays)
+        for one, other in zip(wanted, outputs, strict=True):
+            np.testing.assert_array_equal(other, one)
 
 
 def test_random_permutations():
@@ -120,6 +126,37 @@ def test_random_permutations():
 )
 def test_not_offered(fn):
     assert rules(captured(fn, np.ones(30, np.float32))[1]) == []
+
+
+@pytest.mark.parametrize("length", [*range(2, 17), 31, 32])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_networks_of_each_size(dtype, length):
+    """Of all, if few; of more if some results are read, also through calls."""
+    for fn, is_offered in (
+        (lambda x: jnp.sort(x, axis=1), length <= 16),
+        (lambda x: jnp.sort(x, axis=1)[:, length // 2], True),
+        (lambda x: jnp.sort(x, axis=1, descending=True)[:, : length // 2], True),
+        (lambda x: jnp.sort(x, axis=1, descending=True)[:, :-1], length <= 16),
+        (lambda x: jnp.sort(x, axis=1, stable=False)[:, 1:2], True),
+    ):
+        x = hard_numbers(dtype, (50, length), length)
+        module, alternatives = captured(fn, x)
+        assert ("network" in rules(alternatives)) == is_offered
+        if is_offered:
+            decided = alternatives.apply(decisions_for_rule(alternatives, "network"))
+            check_equal(module, decided, [x], is_compiled=False)
+
+
+@pytest.mark.parametrize(("length", "is_offered"), [(32, True), (33, False)])
+def test_networks_of_medians(length, is_offered):
+    x = hard_numbers("float32", (length, 40))
+    x = np.where(np.isnan(x), 0.5, x)
+    module, alternatives = captured(lambda x: jnp.median(x, axis=0), x)
+    assert ("network" in rules(alternatives)) == is_offered
+    if is_offered:
+        decided = alternatives.apply(decisions_for_rule(alternatives, "network"))
+        assert "own_kernel" not in decided.to_text()
+        check_equal(module, decided, [x], is_compiled=True)
 
 
 SORT = """HloModule m

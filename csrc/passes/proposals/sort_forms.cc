@@ -148,9 +148,13 @@ std::optional<bool> IsDescending(const HloInstruction& sort) {
   return std::nullopt;
 }
 
+}  // namespace
+
 bool HasWideKeys(xla::PrimitiveType type) {
   return type == xla::F64 || type == xla::S64 || type == xla::U64;
 }
+
+namespace {
 
 bool IsSortable(const HloInstruction& sort) {
   if (sort.opcode() != HloOpcode::kSort || sort.HasControlDependencies() ||
@@ -190,18 +194,8 @@ HloInstruction* Sorted(HloInstruction* x, int64_t dimension) {
       x->shape(), dimension, {x}, comparator, /*is_stable=*/true));
 }
 
-// A stable sort of keys, and of other arrays by them.
-struct PackedSort {
-  int64_t dimension;
-  bool is_descending;
-  // For each replaced element of the result: the operand that is read for it,
-  // by number; -1 for indices.
-  std::vector<int64_t> reads;
-  std::vector<xla::PrimitiveType> types;  // of these elements
-};
+}  // namespace
 
-// Signed integers of 64 bits in the order of the sort; for types without wide
-// keys, in the range of those of 32 bits.
 HloInstruction* SortKeyOf(HloInstruction* x, bool is_descending,
                           Elementwise& build) {
   const xla::PrimitiveType type = x->shape().element_type();
@@ -222,6 +216,8 @@ HloInstruction* SortKeyOf(HloInstruction* x, bool is_descending,
   }
   return is_descending ? build.Not(key) : key;
 }
+
+namespace {
 
 // The indices, as integers of 32 bits, that sort keys in the range of those.
 HloInstruction* SortedIndices(HloInstruction* keys, int64_t dimension) {
@@ -253,7 +249,7 @@ HloInstruction* IndicesOfWide(HloInstruction* keys, int64_t dimension) {
 }
 
 absl::StatusOr<std::vector<HloInstruction*>> BuildPacked(
-    const PackedSort& sort, absl::Span<HloInstruction* const> x) {
+    const KeyedSort& sort, absl::Span<HloInstruction* const> x) {
   Elementwise build(x[0]->parent(), x[0]->shape());
   HloInstruction* keys = SortKeyOf(x[0], sort.is_descending, build);
   HloInstruction* indices = HasWideKeys(x[0]->shape().element_type())
@@ -276,18 +272,21 @@ bool IsTakable(const HloInstruction& operand) {
          !xla::primitive_util::IsSubByteNonPredType(shape.element_type());
 }
 
-// The sort that `last` is the last of the results of; null if there is none.
+}  // namespace
+
 const HloInstruction* SortOf(const HloInstruction& last) {
   const HloInstruction* sort = &last;
   if (last.opcode() == HloOpcode::kGetTupleElement) sort = last.operand(0);
   return IsSortable(*sort) ? sort : nullptr;
 }
 
+namespace {
+
 // Reads of `originals`, the results of a sort, and what they are in terms of
 // these; false if they are not replaceable.
 bool AddReads(const HloInstruction& sort,
               absl::Span<const HloInstruction* const> originals,
-              PackedSort& packed, std::vector<const HloInstruction*>& reads) {
+              KeyedSort& keyed, std::vector<const HloInstruction*>& reads) {
   for (const HloInstruction* each : originals) {
     const bool is_sort = each == &sort;
     if ((!is_sort && each->opcode() != HloOpcode::kGetTupleElement) ||
@@ -297,15 +296,15 @@ bool AddReads(const HloInstruction& sort,
     const HloInstruction& operand =
         *sort.operand(is_sort ? 0 : each->tuple_index());
     const xla::PrimitiveType type = each->shape().element_type();
-    packed.types.push_back(type);
-    if (IsIota(operand, packed.dimension) &&
+    keyed.types.push_back(type);
+    if (IsIota(operand, keyed.dimension) &&
         xla::primitive_util::IsIntegralType(type) &&
         xla::primitive_util::BitWidth(type) >= 32) {
-      packed.reads.push_back(-1);
+      keyed.reads.push_back(-1);
       continue;
     }
     if (!IsTakable(operand)) return false;
-    packed.reads.push_back(static_cast<int64_t>(reads.size()));
+    keyed.reads.push_back(static_cast<int64_t>(reads.size()));
     reads.push_back(&operand);
   }
   return true;
@@ -316,28 +315,47 @@ bool IsFast(const HloInstruction& sort) {
   return sort.operand_count() == 1 && !IsFloat(sort.operand(0)->shape());
 }
 
+}  // namespace
+
+std::optional<FoundSort> FindSort(const HloInstruction& last,
+                                  RuleContext& context) {
+  const HloInstruction* root = SortOf(last);
+  if (root == nullptr) return std::nullopt;
+  FoundSort found;
+  found.originals = LiveElementsOf(*root, context);
+  if (found.originals.empty() || found.originals.back() != &last) {
+    return std::nullopt;
+  }
+  const auto& sort = *xla::Cast<xla::HloSortInstruction>(root);
+  const HloInstruction& keys = *root->operand(0);
+  const xla::PrimitiveType type = keys.shape().element_type();
+  const bool has_keys = HasKeys(type) || type == xla::U32 || HasWideKeys(type);
+  if (!has_keys || !IsTakable(keys)) return std::nullopt;
+  found.is_stable = sort.is_stable();
+  found.sort.dimension = sort.sort_dimension();
+  found.reads = {&keys};
+  if (!AddReads(sort, found.originals, found.sort, found.reads)) {
+    return std::nullopt;
+  }
+  const std::optional<bool> is_descending = IsDescending(sort);
+  if (!is_descending.has_value()) return std::nullopt;
+  found.sort.is_descending = *is_descending;
+  return found;
+}
+
+namespace {
+
 const Rule& PackedRule();
 void ProposePacked(const HloInstruction& last, RuleContext& context,
                    std::vector<Proposal>& proposals) {
   const HloInstruction* root = SortOf(last);
   if (root == nullptr || IsFast(*root)) return;
-  std::vector<const HloInstruction*> originals = LiveElementsOf(*root, context);
-  if (originals.empty() || originals.back() != &last) return;
-  const auto& sort = *xla::Cast<xla::HloSortInstruction>(root);
-  const HloInstruction& keys = *root->operand(0);
-  const xla::PrimitiveType type = keys.shape().element_type();
-  const bool has_keys = HasKeys(type) || type == xla::U32 || HasWideKeys(type);
-  if (!sort.is_stable() || !has_keys || !IsTakable(keys)) return;
-  PackedSort packed = {sort.sort_dimension(), false, {}, {}};
-  std::vector<const HloInstruction*> reads = {&keys};
-  if (!AddReads(sort, originals, packed, reads)) return;
-  const std::optional<bool> is_descending = IsDescending(sort);
-  if (!is_descending.has_value()) return;
-  packed.is_descending = *is_descending;
+  std::optional<FoundSort> found = FindSort(last, context);
+  if (!found.has_value() || !found->is_stable) return;
   ProposeMany(
-      PackedRule(), std::move(originals), std::move(reads),
-      [packed = std::move(packed)](absl::Span<HloInstruction* const> x) {
-        return BuildPacked(packed, x);
+      PackedRule(), std::move(found->originals), std::move(found->reads),
+      [sort = std::move(found->sort)](absl::Span<HloInstruction* const> x) {
+        return BuildPacked(sort, x);
       },
       proposals);
 }
@@ -353,8 +371,8 @@ const Rule& PackedRule() {
 }
 
 absl::Span<const Rule> SortFormRules() {
-  static const auto* rules = new std::vector<Rule>{PackedRule(), MaximaRule(),
-                                                   ArgmaxesRule(), WiderRule()};
+  static const auto* rules = new std::vector<Rule>{
+      PackedRule(), NetworkRule(), MaximaRule(), ArgmaxesRule(), WiderRule()};
   return *rules;
 }
 

@@ -81,6 +81,8 @@ _FUSED_RULES = frozenset(
 _WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
 # Rules for the index of an extreme element.
 _OF_INDICES = frozenset(("packed_index", "keyed_index"))
+# Rules for sorts.
+_OF_SORTS = frozenset(("network", "packed"))
 # Rules for the largest or smallest numbers of rows.
 _OF_EXTREMES = frozenset(("wider", "maxima", "argmaxes"))
 # Operations of which XLA writes every result to memory.
@@ -93,8 +95,9 @@ _WRITTEN = frozenset(
 _INDEX, _TRANSPOSE = (
     opcodes().index(name) for name in ("get-tuple-element", "transpose")
 )
-# Elements of all sorts together from which sorts of integers were faster.
-_SORTED = 32
+# Elements of all sorts together from which sorts of integers were faster, and from
+# which networks were, of those short sorts that have one.
+_SORTED, _IN_NETWORKS = 32, 8192
 # Elements from which arithmetic was faster than calls of the C library, by rule: XLA
 # runs more of it in another thread, which takes 9 us. And operations above which none
 # is written so: each becomes some 80, and the module compiles longer.
@@ -127,10 +130,11 @@ class KnownForms:
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
     reductions of groups of few columns become two, first over the rows; the index of
     the largest element becomes one reduction of integers; cumulative sums become loops;
-    sorts become sorts of integers; the largest numbers of rows of other types than
-    float32 are found without a sort; sine, cosine, tangent, atan2, remainders, some
-    powers and erf of float64 become arithmetic, of which LLVM makes vectors. Other
-    alternatives stay undecided, so that XLA's form is kept.
+    sorts become sorts of integers, and short ones minima and maxima; the largest
+    numbers of rows of other types than float32 are found without a sort; sine, cosine,
+    tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
+    which LLVM makes vectors. Other alternatives stay undecided, so that XLA's form is
+    kept.
 
     The conditions look at each operation, whether what reads it reads each element many
     times, and for sums over the elements of a window whether several kernels would
@@ -161,7 +165,7 @@ class KnownForms:
         firsts = graph.site_choice_offsets  # the original of each site comes first
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
-        called = []
+        called, networks = [], set()
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
@@ -194,9 +198,17 @@ class KnownForms:
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
                         called += [index] if rule in _CALLED else []
+                        networks |= {place} if rule == "network" else set()
                     break
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
+        # Forms of several results are alternatives of their own: one chooses between
+        # another's result and its own form.
+        below = {operand for site in networks for operand in operands_of(graph, site)}
+        for index, rules in choices.items():
+            site = int(graph.site_nodes[graph.site_offsets[index]])
+            if "packed" in rules and "network" not in rules and site in below:
+                decisions[index] = -1
         for index in np.flatnonzero(decisions > 0).tolist():
             if not OF_TRANSPOSED.isdisjoint(choices[index]):
                 place = int(graph.site_nodes[graph.site_offsets[index]])
@@ -258,8 +270,10 @@ def _forms(
             is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
             is_large = int(graph.element_count[node]) >= elements
             return (rule,) if is_large and not is_narrow else ()
-    if "packed" in offered:
-        return ("packed",) if int(graph.element_count[node]) >= _SORTED else ()
+    if not _OF_SORTS.isdisjoint(offered):
+        elements = int(graph.element_count[node])
+        forms = ("network",) if elements >= _IN_NETWORKS else ()
+        return (*forms, "packed") if elements >= _SORTED else ()
     if attributes["dot_batch_size"] != ABSENT:
         sizes = [attributes[name] for name in DOT_ATTRIBUTES]
         return dot_forms(graph, node, sizes, offered)
