@@ -130,6 +130,14 @@ def test_remainders_are_exact_bit_by_bit(engine):
     "worst",
     [(1e9, 1.0), (np.inf, 1.0), (1.0, np.inf), (1.0, 0.0), (np.nan, 1.0), (1.0, -0.0)],
 )
+def test_the_branch_for_large_quotients_is_not_computed_with_the_other():
+    """XLA would make a selection of it: for x // y it computed both."""
+    x = np.ones(10_000, np.float32)
+    module = hloenv.HloModule.from_jax(lambda x, y: x // y, x, x)
+    ours = hloenv.HloEnv(module).get_alternatives(NAME).apply([1])
+    assert "conditional(" in hloenv.run_until(ours, "fusion").to_text()
+
+
 def test_one_large_quotient_takes_the_other_branch(worst):
     x, y = np.full((7, 9), 5.5, np.float32), np.full((7, 9), -2.0, np.float32)
     x[3, 4], y[3, 4] = worst

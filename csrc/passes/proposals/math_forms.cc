@@ -237,7 +237,9 @@ absl::StatusOr<HloInstruction*> BuildRemainder(HloInstruction* x,
                          : ExactRemainder(of[0], of[1], in);
       },
       [](Arrays of, Elementwise& in) {
-        return in.Binary(HloOpcode::kRemainder, of[0], of[1]);
+        // Without a barrier XLA makes a selection, and computes both where it
+        // does not fuse that with all that reads it.
+        return in.Binary(HloOpcode::kRemainder, BarrierOf(of[0]), of[1]);
       });
 }
 
