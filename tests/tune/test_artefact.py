@@ -16,6 +16,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError, ArtefactError
+from hloenv.hlo.module import read_trusted
 from hloenv.jax import Artefact, FallbackWarning, Recipe, Tuned, kept
 from hloenv.jax.compare import compare
 from hloenv.jax.kept import keep_tuned, kept_key, kept_path, recall_tuned
@@ -24,6 +25,7 @@ from hloenv.jax.verdicts import Verdict, recall, remember
 from hloenv.policies import get_policy
 from hloenv.policies.known_forms import FORM_PASSES
 from hloenv.rewrite.trace import ModuleId
+from hloenv.runtime.jaxlib.hook import with_module_name
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -145,6 +147,32 @@ def test_the_final_module_runs_in_plain_jax(name, module, trace):
     np.testing.assert_allclose(found, depthwise(KERNEL, IMAGE), atol=1e-4)
 
 
+def check_final_by_name(recipe, module, fn, *args):
+    jitted = jax.jit(fn)
+    expected = jitted(*args)
+    jitted.clear_cache()
+    with hloenv.jax.inject(recipe.final(module)) as injection:
+        found = jitted(*args)
+    assert injection.replaced == 1
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("pipeline", ["jaxlib", "wheel"])
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_the_final_module_has_the_name_of_the_given_one(
+    pipeline, is_plain, module, trace
+):
+    recipe = Recipe(None if is_plain else trace, pipeline=pipeline)
+    check_final_by_name(recipe, module, depthwise, KERNEL, IMAGE)
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 300])
+def test_a_module_is_read_with_another_name(size):
+    given = hloenv.HloModule.from_jax(jnp.tanh, KERNEL)
+    proto = with_module_name(given.to_proto(), "x" * size)
+    assert read_trusted(proto).name == "x" * size
+
+
 def test_options_that_the_final_module_lacks_are_named(module, trace):
     recipe = dataclasses.replace(RECIPES["stablehlo"](trace), options=WIDE)
     artefact = Artefact((entry_of(module, recipe),))
@@ -170,6 +198,7 @@ def test_loops_become_kernels():
     args = jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01
     gradient = jax.grad(filtered)
     module = hloenv.HloModule.from_jax(gradient, *args, donations=False)
+    check_final_by_name(Recipe(loops=True), module, gradient, *args)
     artefact = Artefact((entry_of(module, Recipe(loops=True)),))
     fast = hloenv.jit(gradient, tuned=artefact)
     np.testing.assert_allclose(fast(*args), jax.jit(gradient)(*args), rtol=1e-4)

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArtefactError, CompileError, HloEnvError, TraceError
+from ..hlo.module import read_trusted
 from ..hlo.pipeline import finish, restricts_pipeline
 from ..rewrite.env import replay
 from ..rewrite.trace import Trace
 from ..runtime.executable import AnyExecutable, Engine, Finish, check_engine, compile
 from ..runtime.jaxlib import compile_by_jaxlib
+from ..runtime.jaxlib.hook import with_module_name
 from ..runtime.jaxlib.options import EXTRA, OptionValue, check_options
 from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import Attempt
@@ -194,7 +196,9 @@ class Recipe:
 
     def _by_jaxlib(self, applied: HloModule) -> HloModule:
         compiled = compile_by_jaxlib(applied, is_final=False, options=self.options)
-        return compiled.module
+        # Its own name is that of the function by which it was compiled.
+        proto = with_module_name(compiled.module.to_proto(), applied.name)
+        return read_trusted(proto)
 
     def attempt(self, stages: Stages, *, label: str) -> Attempt:
         """A way to compile a signature of a function.

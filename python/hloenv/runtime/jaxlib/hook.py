@@ -115,6 +115,19 @@ def module_name(proto: bytes) -> str | None:
     return None
 
 
+def with_module_name(proto: bytes, name: str) -> bytes:
+    """Returns a serialized HloModuleProto that a reader reads with another name.
+
+    It appends a field 1: readers of protobuf take the last one.
+    """
+    encoded = name.encode()
+    size, length = len(encoded), bytearray()
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return proto + b"\x0a" + bytes([*length, size]) + encoded
+
+
 def to_jaxlib(module: HloModule) -> bytes:
     """Serializes a module for jaxlib's XLA.
 
