@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
+from .._files import check_replaceable
 from ..cost import describe_estimator, list_estimators
 from ..errors import HloEnvError
 from ..hlo.pass_text import parse_pass
@@ -72,15 +73,19 @@ def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:
 
 
 def check_output(path: str | None) -> None:
-    """Checks that the folder of an output exists, before the work.
+    """Checks that an output can be written to a path, before the work.
 
     Raises:
-        FileNotFoundError: it does not.
+        FileNotFoundError: its folder does not exist.
+        OSError: it is a folder, or something else than a regular file.
     """
-    if path is not None and not Path(path).absolute().parent.is_dir():
+    if path is None:
+        return
+    if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(
             f"cannot write {path}: its folder does not exist; create it first"
         )
+    check_replaceable(Path(path))
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
