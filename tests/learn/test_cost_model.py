@@ -272,6 +272,7 @@ def test_wrong_settings_are_errors(data, tmp_path) -> None:
         ({"width": 6}, "width must be a multiple of 4"),
         ({"measured": "some"}, "measured must be one of store, all, none"),
         ({"seed": -1}, "seed must be >= 0"),
+        ({"ranking_weight": float("inf")}, "ranking_weight must be finite, got inf"),
     ):
         with pytest.raises(ArgumentError, match=message):
             config(**changes)

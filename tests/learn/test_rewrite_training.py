@@ -26,6 +26,7 @@ from hloenv.learn.rewrite_config import RewriteConfig
 from hloenv.learn.rewrite_evaluation import Validation
 from hloenv.learn.rewrite_training import train_rewrite
 from hloenv.learn.run_setup import drawn, halves
+from hloenv.learn.substitution_imitation import read_walks
 from hloenv.learn.workers import run_tasks
 from hloenv.policies import get_policy
 from learn.worker_tasks import double_or_die, touch
@@ -171,6 +172,39 @@ def test_a_damaged_state_is_refused(run, tmp_path) -> None:
         train_rewrite(TINY, tmp_path, resume=True)
 
 
+def test_a_demonstration_that_is_cut_is_searched_again(
+    run, tmp_path, monkeypatch
+) -> None:
+    folder, *_ = run
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    whole = (folder / "demonstrations.jsonl").read_bytes()
+    path = tmp_path / "demonstrations.jsonl"
+    path.write_bytes(whole[:-20])
+    searched, demonstrate = [], imitation.demonstrate
+
+    def counted(task):
+        searched.append(task.uri)
+        return demonstrate(task)
+
+    monkeypatch.setattr(imitation, "demonstrate", counted)
+    train_rewrite(TINY, tmp_path, resume=True)
+    assert searched == [json.loads(whole.splitlines()[-1])["uri"]]
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"uri": "x"', b"\xff", b"[]", b'{"uri": "x"}', b"", b"3"]
+)
+def test_damaged_demonstrations_are_named(run, tmp_path, damage) -> None:
+    folder, *_ = run
+    whole = (folder / "demonstrations.jsonl").read_bytes()
+    path = tmp_path / "demonstrations.jsonl"
+    path.write_bytes(damage + b"\n" + whole)
+    for read in (imitation.read_demonstrations, read_walks):
+        with pytest.raises(CheckpointError, match=f"line 1 of {path} is damaged"):
+            read(path)
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -179,6 +213,8 @@ def test_a_damaged_state_is_refused(run, tmp_path) -> None:
         {"steps": -1},
         {"workers": 0},
         {"imitation_rate": 0.0},
+        {"imitation_rate": float("inf")},
+        {"imitation_rate": float("nan")},
         {"device": "tpu"},
         {"estimates": 0},
     ],

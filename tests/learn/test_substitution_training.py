@@ -25,7 +25,12 @@ from hloenv.learn.substitution_agent import (
     network_of,
 )
 from hloenv.learn.substitution_config import SubstitutionConfig
-from hloenv.learn.substitution_imitation import examples_of, search
+from hloenv.learn.substitution_imitation import (
+    examples_of,
+    read_walks,
+    search,
+    write_walks,
+)
 from hloenv.learn.substitution_training import train_substitution
 from hloenv.substitution import greedy
 from substitution.modules import sum_of_products
@@ -154,6 +159,16 @@ def test_demonstrations_that_are_there_are_not_searched_again(
     assert same_weights(agent, train_substitution(config, tmp_path / "whole"))
 
 
+def test_a_search_that_is_cut_is_made_again(config, tmp_path):
+    env, estimator = config.make_env(), get_estimator("operators")
+    walk = search(env, config.train, estimator, np.random.default_rng(0))
+    path = tmp_path / "demonstrations.jsonl"
+    write_walks(path, [walk, walk])
+    assert read_walks(path) == [walk, walk]
+    path.write_bytes(path.read_bytes()[:-9])
+    assert read_walks(path) == [walk]
+
+
 def test_demonstrations_of_another_module(config, tmp_path):
     env = config.make_env()
     estimator = get_estimator("operators")
@@ -257,6 +272,7 @@ def test_a_module_that_fails_counts_as_one(config, tmp_path, monkeypatch):
         ({"passes": ()}, "passes must name one"),
         ({"demonstrations": -1}, "demonstrations must be >= 0"),
         ({"imitation_rate": 0.0}, "imitation_rate must be > 0"),
+        ({"imitation_rate": math.inf}, "imitation_rate must be finite, got inf"),
     ],
 )
 def test_settings_that_are_wrong(config, changes, message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -71,16 +72,27 @@ class FileConfig:
         }
 
     def check_least(self, least: float, *names: str) -> None:
-        """Checks that settings are at least a number.
+        """Checks that settings are finite and at least a number.
 
         Raises:
             ArgumentError: one of them is not.
         """
+        self.check_finite(*names)
         for name in names:
             if not getattr(self, name) >= least:
                 raise ArgumentError(
                     f"{name} must be >= {least}, got {getattr(self, name)}"
                 )
+
+    def check_finite(self, *names: str) -> None:
+        """Checks that settings are neither infinite nor NaN.
+
+        Raises:
+            ArgumentError: one of them is.
+        """
+        for name in names:
+            if not -math.inf < getattr(self, name) < math.inf:
+                raise ArgumentError(f"{name} must be finite, got {getattr(self, name)}")
 
     def check_no_file(self, *names: str) -> None:
         """Checks that settings name no part in a Python file, "FILE.py:NAME".

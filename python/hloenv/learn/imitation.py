@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from .._checkpoints import damage_as
 from .._files import replacing
 from .._typing import BoolArray, Int64Array
 from ..cost.registry import open_estimator
@@ -33,8 +34,11 @@ from ..rewrite.game import Game
 from ..search import get_search
 from ..search.driver import Budget, run_search
 from ..search.spaces import get_space
+from .agent import CheckpointError
 from .demonstrations import returns_of
 from .scores import Decisions, TrainingError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -109,19 +113,47 @@ def write_demonstrations(path: Path, found: Iterable[Demonstration]) -> None:
 
 
 def read_demonstrations(path: Path) -> dict[str, Demonstration]:
-    """The demonstrations of a file, by URI; none where there is no file."""
-    if not path.exists():
-        return {}
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {
-        row["uri"]: Demonstration(
+    """The demonstrations of a file, by URI; none where there is no file.
+
+    Raises:
+        CheckpointError: as `read_lines`.
+    """
+    found = read_lines(
+        path,
+        lambda row: Demonstration(
             row["uri"],
-            tuple(map(tuple, row["decisions"])),
-            tuple(map(tuple, row["relevant"])),
-            row["default_s"],
+            tuple(tuple(map(int, each)) for each in row["decisions"]),
+            tuple(tuple(map(bool, each)) for each in row["relevant"]),
+            float(row["default_s"]),
+        ),
+    )
+    return {each.uri: each for each in found}
+
+
+def read_lines(path: Path, parse: Callable[[Any], _T]) -> list[_T]:
+    """What the lines of a file of JSON hold; nothing where there is no file.
+
+    A last line that is cut is left out.
+
+    Args:
+        path: of the file.
+        parse: makes a value from the data of a line.
+
+    Raises:
+        CheckpointError: another line is damaged.
+    """
+    if not path.exists():
+        return []
+    found = []
+    *lines, _ = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        message = (
+            f"line {number} of {path} is damaged; delete the file, and the modules are "
+            "searched again"
         )
-        for row in rows
-    }
+        with damage_as(CheckpointError, message):
+            found.append(parse(json.loads(line)))
+    return found
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ class RewriteConfig(FileConfig):
         self.check_least(1, "estimates", "max_steps", "num_envs", "rounds")
         self.check_least(1, "evaluate_every", "max_validation", "workers")
         self.check_width()
+        self.check_finite("imitation_rate")
         if not self.imitation_rate > 0:
             raise ArgumentError(
                 f"imitation_rate must be > 0, got {self.imitation_rate}"

@@ -88,6 +88,7 @@ class SubstitutionConfig(FileConfig):
         self.check_least(1, "max_steps", "max_candidates", "num_envs")
         self.check_least(1, "rounds", "evaluate_every", "max_validation")
         self.check_width()
+        self.check_finite("imitation_rate")
         if not self.imitation_rate > 0:
             raise ArgumentError(
                 f"imitation_rate must be > 0, got {self.imitation_rate}"

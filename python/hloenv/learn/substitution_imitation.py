@@ -22,7 +22,7 @@ from ..envs.substitution import SubstitutionEnv
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from .demonstrations import returns_of
-from .imitation import Example
+from .imitation import Example, read_lines
 
 # A candidate is right if it saves at least this share of what the best one saves, and
 # the best one saves at least so much of the cost: the order of substitutions in
@@ -127,14 +127,19 @@ def write_walks(path: Path, walks: Iterable[Walk]) -> None:
 
 
 def read_walks(path: Path) -> list[Walk]:
-    """The searches of a file; none where there is no file."""
-    if not path.exists():
-        return []
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [
-        Walk(row["uri"], tuple(row["actions"]), tuple(map(tuple, row["right"])))
-        for row in rows
-    ]
+    """The searches of a file; none where there is no file.
+
+    Raises:
+        CheckpointError: as `read_lines`.
+    """
+    return read_lines(
+        path,
+        lambda row: Walk(
+            row["uri"],
+            tuple(map(int, row["actions"])),
+            tuple(tuple(map(int, each)) for each in row["right"]),
+        ),
+    )
 
 
 def _right(cost: float, costs: Float64Array) -> BoolArray:
