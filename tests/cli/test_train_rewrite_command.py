@@ -68,6 +68,22 @@ def test_a_policy_is_trained_resumed_and_used(run, tmp_path) -> None:
     assert json.loads(out)["search"] == f"policy:gnn:{best}"
 
 
+@pytest.mark.parametrize("kind", ["rewrite", "substitution"])
+def test_a_run_of_no_steps_gives_the_untrained_network(run, tmp_path, kind) -> None:
+    config, folder = tmp_path / "a.toml", tmp_path / "run"
+    module = tmp_path / "small.hlo"
+    module.write_text(SMALL)
+    uri = f"hloenv://file/{module}"
+    config.write_text(
+        f'train = "{uri}"\nvalidation = "{uri}"\nestimator = "roofline"\n'
+        "demonstrations = 0\nimitation_epochs = 0\nsteps = 0\nwidth = 8\n"
+    )
+    code, out, err = run("train", kind, str(config), "-o", str(folder))
+    assert code == 0, err
+    assert "0 of 0 steps" in err
+    assert f"wrote {folder / 'best.safetensors'}" in out
+
+
 def test_policies_that_are_not_there_are_one_line(run, tmp_path) -> None:
     module, other = tmp_path / "small.hlo", tmp_path / "other.safetensors"
     module.write_text(SMALL)

@@ -104,7 +104,7 @@ def _lines(
     steps: int, describe: Callable[[_P], str], unit: str
 ) -> Callable[[_P], None]:
     """A line for each tenth of the run."""
-    every = steps / 10
+    every = max(steps, 1) / 10
     next_ = 0.0
     began, first = time.monotonic(), math.nan
 
