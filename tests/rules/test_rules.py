@@ -152,6 +152,24 @@ def test_a_wrong_rule_is_refused_with_its_counterexample() -> None:
     assert "minus" not in hloenv.list_passes()
 
 
+def test_a_counterexample_of_large_arrays_is_their_first_difference() -> None:
+    lines = "  x = f32[64,64] parameter(0)\n  y = f32[64,64] parameter(1)\n"
+    lines += "  ROOT r = f32[64,64] add(x, y)\n"
+    with pytest.raises(RuleError) as raised:
+        rule(
+            "minus",
+            before="ROOT r = add(a, b)",
+            after="ROOT r = subtract(a, b)",
+            examples=["HloModule m\n\nENTRY e {\n" + lines + "}\n"],
+        )
+    assert re.fullmatch(
+        r"rule 'minus' is wrong: for the inputs float32\[64, 64\]; float32\[64, 64\] "
+        r"the module 'm' gives -?\d\.0 at \[\d+, \d+\], and after the rule -?\d\.0; "
+        r"\d{4} of 4096 elements differ",
+        str(raised.value),
+    )
+
+
 def test_a_wrong_rule_is_found_by_verification() -> None:
     wrong = Rule("wrong", "ROOT r = add(a, b)", "ROOT r = subtract(a, b)")
     errors = hloenv.verify_alternatives(

@@ -34,6 +34,8 @@ Array = npt.NDArray[Any]
 MAX_ASSIGNMENTS = 4096
 _RANDOM_DRAWS = 24
 _LARGEST = 3
+# Elements of an array that a message holds.
+_MAX_SHOWN = 32
 
 
 def capture_rules(module: HloModule, rules: Sequence[Rule]) -> Alternatives:
@@ -145,7 +147,12 @@ def _array(spec: ArraySpec, part: npt.NDArray[np.int64]) -> Array:
 def _are_equal(want: Array, got: Array) -> bool:
     if want.shape != got.shape or want.dtype != got.dtype:
         return False
-    return bool(np.all((want == got) | ((want != want) & (got != got))))
+    return bool(np.all(_equal_elements(want, got)))
+
+
+def _equal_elements(want: Array, got: Array) -> npt.NDArray[np.bool_]:
+    are_equal: npt.NDArray[np.bool_] = (want == got) | ((want != want) & (got != got))
+    return are_equal
 
 
 def _difference(
@@ -155,10 +162,29 @@ def _difference(
     want: Sequence[Array],
     got: Sequence[Array],
 ) -> str:
-    given = "; ".join(str(each.tolist()) for each in inputs)
+    given = "; ".join(map(_shown, inputs))
     pair = next(p for p in zip(want, got, strict=True) if not _are_equal(*p))
     return (
         f"rule {rule.name!r} is wrong: for the inputs {given} the module "
-        f"{module.name!r} gives {pair[0].tolist()}, and after the rule "
-        f"{pair[1].tolist()}"
+        f"{module.name!r} gives {_outputs(*pair)}"
+    )
+
+
+def _shown(array: Array) -> str:
+    """The elements of a small array, or type and shape of a large one."""
+    if array.size <= _MAX_SHOWN:
+        return str(array.tolist())
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _outputs(want: Array, got: Array) -> str:
+    """Small outputs, or where large ones differ first."""
+    is_of_type = want.shape == got.shape and want.dtype == got.dtype
+    if want.size <= _MAX_SHOWN or not is_of_type:
+        return f"{_shown(want)}, and after the rule {_shown(got)}"
+    differ = ~_equal_elements(want, got)
+    first = tuple(np.argwhere(differ)[0].tolist())
+    return (
+        f"{want[first]} at {list(first)}, and after the rule {got[first]}; "
+        f"{differ.sum()} of {differ.size} elements differ"
     )
