@@ -37,7 +37,7 @@ def test_a_pipe_is_not_replaced(tmp_path):
             write(path)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert link.is_symlink()
-    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "pipe"]
 
 
 def test_a_link_to_an_open_file_is_not_replaced(tmp_path):

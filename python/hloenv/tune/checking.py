@@ -22,8 +22,11 @@ from .space import Configuration, Space
 from .state import State
 
 NOT_BITWISE = "its outputs are not bitwise equal"
-# Seconds of the last comparison, and candidates that may take it.
-_CHECK_SECONDS, _MAX_CHECKED = 1.0, 3
+# Seconds of the last comparison.
+_CHECK_SECONDS = 1.0
+# Candidates that may take it, and those that it may find not to be faster. Others fail,
+# or have other outputs: the search compares these within wider tolerances.
+_MAX_CHECKED, _MAX_SLOWER = 8, 3
 # Of the seed of the second comparison; the first ones have their own.
 _SECOND_ROUND = 2 * _MAX_CHECKED
 
@@ -60,6 +63,8 @@ def check_best(
 ) -> tuple[Tuned, Result | None]:
     """The first that is faster in two fresh comparisons, or the identity.
 
+    Where many are not, the best whose outputs are bitwise equal is tried all the same.
+
     Args:
         ranked: results, the best first.
         context: of the tuning.
@@ -73,11 +78,12 @@ def check_best(
     """
     program, control = context.program, context.control
     seen: set[str] = set()
+    num_slower = 0
+    bitwise = next((each for each in ranked if each.is_bitwise), None)
     for result in ranked:
-        if result.key in seen:
+        is_over = len(seen) >= _MAX_CHECKED or num_slower == _MAX_SLOWER
+        if result.key in seen or (is_over and result is not bitwise):
             continue
-        if len(seen) == _MAX_CHECKED:
-            break
         seen.add(result.key)
         try:
             candidate = context.build(result.configuration)
@@ -87,6 +93,7 @@ def check_best(
         except HloEnvError as error:
             reason = f"{result.configuration.text}: {error}"
             continue
+        num_slower += check.speedup is not None
         interval = control.widened(check.interval or (0.0, 0.0))
         if check.reason:
             reason = f"{result.configuration.text}: {check.reason}"
