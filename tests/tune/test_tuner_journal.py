@@ -205,6 +205,17 @@ def test_a_worse_result_does_not_replace_one_that_is_as_fast_as_before(
     assert "measured again and is faster" in tuner.state.messages[-1]
 
 
+def test_what_is_kept_is_the_result_where_nothing_else_is_faster(simulated, program):
+    simulated.options = WIDE
+    best, _ = tune(program, mode="sequence", stages=None)
+    # Of a function, whose last check finds nothing faster this time.
+    checked = dataclasses.replace(program, check=lambda *_: Check(1.0, (0.9, 1.1)))
+    entry, tuner = tune(checked, mode="sequence", stages=None)
+    assert entry == recall_tuned(program.key) == best
+    assert not entry.is_identity
+    assert "it is the result of this one, too" in tuner.state.messages[-1]
+
+
 def test_a_configuration_that_took_too_long_once_is_tried_again(simulated, program):
     simulated.failure = "MeasureTimeout"
     simulated.speedup_of = lambda each: (

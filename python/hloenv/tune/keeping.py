@@ -19,7 +19,7 @@ def keep(
     *,
     is_whole: bool,
     is_still_faster: Callable[[Tuned], bool],
-) -> str:
+) -> tuple[Tuned, str]:
     """Keeps an entry for other processes, where it is to replace an earlier one.
 
     A search that was cut short, or had fewer stages, may have missed what an earlier
@@ -34,14 +34,16 @@ def keep(
         is_still_faster: measures an earlier entry again.
 
     Returns:
-        Why it is not kept; "" if it is, or there is nothing to say.
+        The result of the tuning: the entry, or the kept one where that is faster and
+        the entry is the identity; and why the entry is not kept; "" if it is, or there
+        is nothing to say.
     """
     if not options.keep:
-        return ""
+        return entry, ""
     here = len(os.sched_getaffinity(0))
     if program.check is None and options.cores != here:
         # A function is compared in this process, with all of its cores.
-        return (
+        return entry, (
             f"it is not kept for other processes: it was measured with "
             f"{options.cores} cores, and this process has {here}"
         )
@@ -53,10 +55,13 @@ def keep(
     elif not is_whole:
         is_replaced = False
     elif is_still_faster(kept):
-        return (
+        words = (
             f"hloenv.jit keeps what an earlier tuning has found ({kept.label}), which "
             "was measured again and is faster"
         )
+        if entry.is_identity:
+            return kept, f"{words}: it is the result of this one, too"
+        return entry, words
     else:
         is_replaced = True
-    return keep_tuned(program.key, entry) if is_replaced else ""
+    return entry, keep_tuned(program.key, entry) if is_replaced else ""

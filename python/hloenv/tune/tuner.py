@@ -563,7 +563,7 @@ class Tuner:
             result = self._afresh(measuring, ours, _KEPT_ROUND, control)
             return not result.is_ok or found.speedup > result.speedup
 
-        words = keep(
+        entry, words = keep(
             *(self._program, entry, self._options),
             is_whole=is_whole,
             is_still_faster=is_still_faster,
