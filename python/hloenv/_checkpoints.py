@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 from ._files import replacing
 from ._optional import needed_by
 from .errors import HloEnvError
+
+_MAX_CAUSE = 300
 
 
 def write_checkpoint(
@@ -81,5 +84,13 @@ def damage_as(error: type[HloEnvError], message: str) -> Iterator[None]:
         *(SafetensorError, HloEnvError, AttributeError, LookupError, OSError),
         *(RuntimeError, TypeError, ValueError),
     ) as damage:
-        text = str(damage).strip().partition("\n")[0]
-        raise error(f"{message}: {text}") from None
+        raise error(f"{message}: {_cause(damage)}") from None
+
+
+def _cause(damage: Exception) -> str:
+    if isinstance(damage, KeyError):
+        return f"it lacks {damage}"
+    text, _, rest = str(damage).strip().partition("\n")
+    if text.endswith(":"):  # torch names the weights below
+        text += rest.partition("\n")[0]
+    return textwrap.shorten(text, _MAX_CAUSE, placeholder=" ...")

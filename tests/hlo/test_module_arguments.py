@@ -12,7 +12,7 @@ import pytest
 
 import hloenv
 from hloenv import policies
-from hloenv.errors import HloEnvError
+from hloenv.errors import HloEnvError, ParseError
 from hloenv.hlo.pipeline import list_stages, run_until
 
 TEXT = """HloModule m
@@ -59,3 +59,26 @@ def test_others_are_errors_that_name_the_type(name: str, given: object) -> None:
         HloEnvError, match=rf"{type(given).__name__}|{type(element).__name__}"
     ):
         call(given)
+
+
+@pytest.mark.parametrize("name", [*OF_MODULES, "from file"])
+def test_an_empty_string_is_named(name: str) -> None:
+    call = {**OF_MODULES, **OF_OTHERS}[name]
+    with pytest.raises(ParseError, match="empty text or path was given"):
+        call("")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("m.hlo", b"\x0a\x01m\xff"), ("m.pb", b"HloModule m, an_attribute=\xff")],
+)
+def test_a_file_that_is_not_text_is_named(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    offset = content.index(b"\xff")
+    with pytest.raises(
+        ParseError, match=f"{name}: this is not text: byte 0xff at offset {offset} is"
+    ):
+        hloenv.HloEnv(path)

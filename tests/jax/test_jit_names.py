@@ -13,6 +13,7 @@ import hloenv
 from hloenv.jax import FallbackWarning, decider
 from hloenv.jax.compare import Comparison
 from hloenv.jax.dispatch import unique_name
+from hloenv.jax.wrapping import error_text
 from support.jax_outputs import assert_same
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
@@ -59,3 +60,10 @@ def test_names_that_differ_only_in_other_characters_are_not_the_same():
         names.append(unique_name(fn, plan="the same"))
     assert names[0].isascii()
     assert names[0] != names[1]
+
+
+def test_a_long_message_is_cut_between_words():
+    text = error_text(ValueError("first line\n" + "marked " * 60))
+    assert len(text) <= 300
+    assert text.startswith("first line marked marked")
+    assert text.endswith("marked ...")

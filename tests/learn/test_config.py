@@ -55,6 +55,13 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path, text, message) -> None:
         TrainConfig.read(path)
 
 
+def test_a_file_that_is_not_text_is_named(tmp_path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"PK\x03\xff")
+    with pytest.raises(ArgumentError, match=r"a\.toml: this is not text: byte 0xff"):
+        TrainConfig.read(path)
+
+
 @pytest.mark.parametrize(
     ("config", "values"),
     [

@@ -12,6 +12,7 @@ import torch
 
 from envs.modules import small
 from hloenv import HloModule
+from hloenv._checkpoints import write_checkpoint
 from hloenv.cost.learned.threads import one_thread
 from hloenv.envs import RewriteAllEnv, RewriteEnv, RewriteObservation
 from hloenv.envs.candidates import CandidateTable
@@ -301,6 +302,22 @@ def test_checkpoints_of_other_features_are_refused(tmp_path) -> None:
         load_gnn(other)
     changed(path, other, network={"width": -1, "rounds": 2})
     with pytest.raises(CheckpointError, match="width"):
+        load_gnn(other)
+
+
+def test_damage_is_named(tmp_path) -> None:
+    path, other = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    write_checkpoint(path, "hloenv", {"kind": "rewrite"}, {})
+    with pytest.raises(CheckpointError, match=r"train rewrite: it lacks 'format'$"):
+        load_gnn(path)
+    write_checkpoint(path, "another", {}, {})
+    with pytest.raises(CheckpointError, match=r"train rewrite: it lacks 'hloenv'$"):
+        load_gnn(path)
+    GnnModel(network(), True, {}).save(path)
+    changed(path, other, network={"width": 9, "rounds": 2})
+    with pytest.raises(
+        CheckpointError, match=r"state_dict for RewriteNetwork: size mismatch for \w+"
+    ):
         load_gnn(other)
 
 

@@ -135,10 +135,7 @@ def use(content: bytes, seed: str) -> tuple[str, str]:
     """
     rng = random.Random(seed)
     try:
-        try:
-            module = read_text_or_proto(content)
-        except UnicodeDecodeError as error:  # as from_file does
-            return "ParseError", str(error)
+        module = read_text_or_proto(content)
         again = HloModule.from_text(module.to_text())
         if again.fingerprint() != module.fingerprint():
             return "foreign", "the text reads as another module"

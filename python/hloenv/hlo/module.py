@@ -21,7 +21,13 @@ from ..errors import (
 from .array_spec import ArraySpec
 from .decided import pass_names_of
 from .position import from_note, to_note
-from .reading import read_here, read_untrusted, short_message, starts_like_text
+from .reading import (
+    decoded,
+    read_here,
+    read_untrusted,
+    short_message,
+    starts_like_text,
+)
 from .source import Source
 
 if TYPE_CHECKING:
@@ -176,6 +182,11 @@ class HloModule:
             InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
             PositionError: what it says of its position is not what `save` writes.
         """
+        if path == "":
+            raise ParseError(
+                "an empty text or path was given; a module is HLO text, or the path of "
+                "text or a proto"
+            )
         try:
             data = Path(path).read_bytes()
         except TypeError:
@@ -184,11 +195,9 @@ class HloModule:
             ) from None
         try:
             if Path(path).suffix in (".hlo", ".txt"):
-                return cls.from_text(data.decode(), verify=verify)
+                return cls.from_text(decoded(data), verify=verify)
             return read_text_or_proto(data, verify=verify)
-        except (ParseError, UnicodeDecodeError) as error:
-            raise ParseError(f"{os.fspath(path)}: {error}") from None
-        except (InvalidModuleError, PositionError) as error:
+        except (ParseError, InvalidModuleError, PositionError) as error:
             raise type(error)(f"{os.fspath(path)}: {error}") from None
 
     @classmethod
@@ -404,12 +413,11 @@ def read_text_or_proto(content: str | bytes, *, verify: bool = True) -> HloModul
     Raises:
         ParseError: neither.
         InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
-        UnicodeDecodeError: text that is not UTF-8.
     """
     if isinstance(content, str):
         return HloModule.from_text(content, verify=verify)
     if starts_like_text(content):
-        return HloModule.from_text(content.decode(), verify=verify)
+        return HloModule.from_text(decoded(content), verify=verify)
     return HloModule.from_proto(content, verify=verify)
 
 

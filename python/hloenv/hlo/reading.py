@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from .._native import core
-from ..errors import DoubtfulModuleError
+from ..errors import DoubtfulModuleError, ParseError
 from ..process.child import try_load
 
 _MAX_LINE = 400
@@ -64,6 +64,21 @@ def read_untrusted(content: str | bytes, *, verify: bool) -> core.Module:
     except DoubtfulModuleError as doubt:
         try_load(content, verify=verify, doubt=str(doubt))
     return read_here(content, verify=verify)
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file.
+
+    Raises:
+        ParseError: it is not text.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ParseError(
+            f"this is not text: byte {content[error.start]:#04x} at offset "
+            f"{error.start} is not UTF-8"
+        ) from None
 
 
 def starts_like_text(content: bytes) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def name_of(fn: Callable[..., Any]) -> str:
 
 def error_text(error: BaseException) -> str:
     """The message of an error in one line, of limited length."""
-    return " ".join(str(error).split())[:300]
+    return textwrap.shorten(str(error), 300, placeholder=" ...")
 
 
 def qualified_name(fn: Callable[..., Any]) -> str:

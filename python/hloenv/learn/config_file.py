@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Self
 
 from .._files import replacing
 from .._plugins import split_file
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ParseError
+from ..hlo.reading import decoded
 
 _FILE = "config.json"
 # Of what a checkpoint may ask for: larger networks take gigabytes.
@@ -43,8 +44,8 @@ class FileConfig:
         """
         data = Path(path).read_bytes()
         try:
-            return cls.from_dict(tomllib.loads(data.decode()))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, ArgumentError) as error:
+            return cls.from_dict(tomllib.loads(decoded(data)))
+        except (ParseError, tomllib.TOMLDecodeError, ArgumentError) as error:
             raise ArgumentError(f"{path}: {error}") from None
 
     @classmethod
