@@ -14,12 +14,15 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 EXIT_INTERRUPT = 130
+_is_installed = False
 
 
 def install() -> None:
     """From now on Ctrl-C ends this process, if it is the command `hloenv`."""
+    global _is_installed
     if (
         _is_command()
         and threading.current_thread() is threading.main_thread()
@@ -27,22 +30,39 @@ def install() -> None:
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     ):
         signal.signal(signal.SIGINT, _end)
+        _is_installed = True
+
+
+def raised() -> contextlib.AbstractContextManager[None]:
+    """Inside, Ctrl-C is a KeyboardInterrupt again, so that what is open is closed."""
+    return _replaced(_end, signal.default_int_handler)
+
+
+def ended() -> contextlib.AbstractContextManager[None]:
+    """Inside, Ctrl-C ends the command `hloenv` at once, also within `raised`.
+
+    For imports: a KeyboardInterrupt in a callback from C++, as jax has for the garbage
+    collector, is printed and lost.
+    """
+    if not _is_installed:
+        return contextlib.nullcontext()
+    return _replaced(signal.default_int_handler, _end)
 
 
 @contextlib.contextmanager
-def raised() -> Iterator[None]:
-    """Inside, Ctrl-C is a KeyboardInterrupt again, so that what is open is closed."""
+def _replaced(handler: Any, other: Any) -> Iterator[None]:
+    """Handles Ctrl-C by `other`, where `handler` does."""
     if (
         threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not _end
+        or signal.getsignal(signal.SIGINT) is not handler
     ):
         yield
         return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, other)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, handler)
 
 
 def _is_command() -> bool:

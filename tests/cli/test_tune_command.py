@@ -18,12 +18,13 @@ import hloenv
 from hloenv.cli import main
 from hloenv.cli import tune as command
 from hloenv.cli.explore import open_target
+from hloenv.errors import ScriptError
 from hloenv.jax import Artefact, Recipe, Tuned
 from hloenv.rewrite.trace import ModuleId
 from hloenv.tune import DECISIONS
 from hloenv.tune.__main__ import summary
 from hloenv.tune.recording import Hot, Recording
-from hloenv.tune.scripts import TunedFunction, TunedScript
+from hloenv.tune.scripts import NO_TIME, TunedFunction, TunedScript
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -115,6 +116,7 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
         assert (str(path), argv, options.seconds) == ("train.py", ["--x", "1"], 9.0)
         hot = Hot("step", lambda: None, {}, (), {}, 10, 2.0)
         other = Hot("other", lambda: None, {}, (), {}, 3, 1.0)
+        late = Hot("late", lambda: None, {}, (), {}, 3, 0.0)
         stage = {
             "stage": "forms",
             "decided": "forms=known",
@@ -128,9 +130,14 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
             speedup=2.0,
             interval=(1.9, 2.1),
             stages=(stage,),
+            compile_s=2.9,
         )
-        functions = TunedFunction(hot, entry), TunedFunction(other, None, "it prints")
-        return TunedScript(Recording((hot, other), 4.0, True), functions)
+        functions = (
+            TunedFunction(hot, entry),
+            TunedFunction(other, None, "it prints"),
+            TunedFunction(late, None, NO_TIME),
+        )
+        return TunedScript(Recording((hot, other, late), 4.0, True), functions)
 
     monkeypatch.setattr(command, "tune_script", fake)
     words = ["tune", "train.py", "--seconds", "9"]
@@ -140,6 +147,8 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
     assert "2.000x (1.900 to 2.100)" in out
     assert "other: it prints" in out
     assert "all calls: 3 s before, about 2 s with the result (1.500x)" in out
+    assert "(1.500x), without the first compilation (2.9 s); run it so with" in out
+    assert out.count("no time: give more seconds") == 1
     assert "python -m hloenv.tune train.py --x 1" in out
     assert len(Artefact.load("a.tuned").entries) == 1
     assert main([*words, "--json", "--args", "--x", "1"]) == 0
@@ -249,6 +258,40 @@ def test_wrong_options_are_usage_errors(words):
     assert main(["tune", "model.hlo", *words]) == 2
 
 
+def test_the_engine_is_of_a_module(folder, capsys):
+    assert main(["tune", "--help"]) == 0
+    assert "(default: jaxlib)" in " ".join(capsys.readouterr().out.split())
+    for target in ("net.py:step", "train.py"):
+        assert main(["tune", target, "--engine", "wheel"]) == 2
+        assert f"--engine wheel is for a module; {target}" in capsys.readouterr().err
+
+
+def test_everything_after_args_is_of_the_script(folder, monkeypatch):
+    seen = []
+
+    def fake(path, argv, *_, **__):
+        seen.append(argv)
+        raise ScriptError("seen")
+
+    monkeypatch.setattr(command, "tune_script", fake)
+    argv = ["--n", "5", "--import", "none.py", "--seconds", "3", "-o", "x"]
+    assert main(["tune", "train.py", "--args", *argv]) == 1
+    assert seen == [argv]
+
+
+def test_a_script_that_fails_is_a_warning(folder, capsys):
+    (folder / "train.py").write_text(SCRIPT + "raise KeyError('boo')\n")
+    words = ["tune", "train.py", "--stages", "codegen", "--threads", "1", "--json"]
+    assert main([*words, "--measurements", "0"]) == 0
+    out, err = capsys.readouterr()
+    assert "warning: train.py failed with KeyError: 'boo' (--verbose: traceback); " in (
+        err
+    )
+    assert "boo" in json.loads(out)["failure"]
+    assert main([*words, "--measurements", "0", "--verbose"]) == 0
+    assert "Traceback" in capsys.readouterr().err
+
+
 def begun(folder: Path) -> int:
     journals = (folder / "tuned").glob("*.journal")
     return sum(path.read_text().count('"begun"') for path in journals)
@@ -268,6 +311,49 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
     while begun(folder) < 3 and child.poll() is None:
         time.sleep(0.05)
     return child
+
+
+def interrupted(folder: Path, *words: str) -> tuple[int, str]:
+    """Exit code and stderr of a tuning that Ctrl-C ends when its target says so."""
+    package = str(Path(hloenv.__file__).parent.parent)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hloenv", "tune", *words],
+        env={**os.environ, "PYTHONPATH": package},
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    while (line := child.stderr.readline()) != "started\n":
+        assert line, "it ended"
+    child.send_signal(signal.SIGINT)
+    err = child.communicate(timeout=120)[1]
+    return child.returncode, err
+
+
+def test_ctrl_c_while_the_target_is_loaded_is_the_end(folder):
+    """As in a callback of jax's, which prints and drops a KeyboardInterrupt."""
+    (folder / "net.py").write_text(
+        "import sys, time\nimport jax.numpy as jnp\n"
+        "print('started', file=sys.stderr, flush=True)\n"
+        "try: time.sleep(60)\nexcept KeyboardInterrupt: pass\n"
+        "def step(): return (lambda x, y: x * y), jnp.ones(3), jnp.ones(3)\n"
+    )
+    words = ["--stages", "codegen", "--measurements", "0"]
+    assert interrupted(folder, "net.py:step", *words) == (130, "hloenv: interrupted\n")
+
+
+def test_ctrl_c_while_a_script_runs_tunes_what_has_run(folder):
+    (folder / "train.py").write_text(
+        SCRIPT + "import sys, time\nprint('started', file=sys.stderr, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    words = ["--stages", "codegen", "--measurements", "0", "--threads", "1"]
+    code, err = interrupted(folder, "train.py", *words)
+    assert code == 0, err
+    assert "interrupted: tunes what has run; Ctrl-C again ends\n" in err
+    assert "tunes <lambda>: 20 calls" in err
 
 
 @pytest.mark.slow

@@ -249,6 +249,53 @@ def test_a_script_that_fails_is_an_error(script, text, reason):
     assert not hasattr(jax.jit, "made")
 
 
+@pytest.mark.parametrize("text", ["raise KeyError('boo')", "sys.exit(3)"])
+def test_what_has_run_before_a_failure_is_tuned(script, monkeypatch, text):
+    class Fake:
+        state = State(None)
+
+        def __init__(self, program, *_, **__):
+            self._program = program
+
+        def run(self):
+            return Tuned(
+                "step", ModuleId.of(self._program.module), Recipe(), reason="-"
+            )
+
+    monkeypatch.setattr(scripts, "Tuner", Fake)
+    calls = "step = jax.jit(lambda x: jnp.sort(x))\n"
+    calls += "for i in range(3): step(jnp.ones(99))\n"
+    seen = []
+    found = scripts.tune_script(
+        script(calls + text),
+        (),
+        TuneOptions(),
+        run_seconds=60,
+        store=None,
+        on_recorded=seen.append,
+    )
+    assert seen == [found.recording]
+    assert not found.recording.is_complete
+    reason = "exit code 3" if "exit" in text else "KeyError: 'boo'"
+    assert reason in str(found.recording.failure)
+    assert len(found.artefact.entries) == 1
+
+
+def test_a_failure_is_the_reason_where_nothing_has_run_twice(script):
+    path = script("jax.jit(lambda x: x + 1)(jnp.ones(3))\nraise KeyError('boo')")
+    with pytest.raises(ScriptError, match="boo"):
+        scripts.tune_script(path, (), TuneOptions(), run_seconds=60, store=None)
+
+
+def test_ctrl_c_ends_the_script(script):
+    interrupt = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    found = recorded(script(f"jax.jit(lambda x: x)(1.0)\n{interrupt}"))
+    assert found.is_interrupted
+    assert not found.is_complete
+    with pytest.raises(KeyboardInterrupt):
+        recorded(script(interrupt))
+
+
 def test_an_exit_with_0_is_the_end(script):
     assert recorded(script("sys.exit()")).is_complete
 
@@ -277,6 +324,26 @@ def test_a_long_script_that_calls_nothing_is_ended(script, monkeypatch, text):
     assert not found.is_complete
     assert found.seconds < 60
     assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_a_script_that_takes_the_end_for_an_error_is_ended_again(script, monkeypatch):
+    monkeypatch.setattr(recording, "_GRACE_S", 0.0)
+    monkeypatch.setattr(recording, "_AGAIN_S", 0.5)
+    found = recorded(
+        script(
+            """
+            import time
+            for seconds in (99, 99, 0):
+                try: time.sleep(seconds)
+                except BaseException: assert seconds
+                else: break
+            time.sleep(99)
+            """
+        ),
+        seconds=0.5,
+    )
+    assert not found.is_complete
+    assert found.seconds < 60
 
 
 def test_a_missing_script_is_an_error(tmp_path):
@@ -337,6 +404,38 @@ def test_the_budget_is_divided_by_time_and_failures_are_said(script, monkeypatch
     assert len(found.artefact.entries) == 1
     saved = found.calls_s - found.expected_s
     assert saved == pytest.approx(by_name["big"].hot.seconds / 2)
+
+
+def test_functions_for_which_there_is_no_time_are_named(script, monkeypatch):
+    class Fake:
+        state = State(None)
+
+        def __init__(self, program, *_, **__):
+            self._program = program
+
+        def run(self):
+            module = ModuleId.of(self._program.module)
+            return Tuned("f", module, Recipe(), reason="no", compile_s=0.5)
+
+    monkeypatch.setattr(scripts, "Tuner", Fake)
+    monkeypatch.setattr(scripts, "_MIN_SHARE", 0.0)
+    found = scripts.tune_script(
+        script(
+            """
+            fs = [jax.jit(lambda x, i=i: jnp.sort(jnp.sin(x + i))) for i in range(3)]
+            for i in range(3):
+                for f in fs: f(jnp.ones(100_000))
+            """
+        ),
+        (),
+        TuneOptions(seconds=20.0),
+        run_seconds=60,
+        store=None,
+    )
+    failures = [each.failure for each in found.functions]
+    assert failures == ["", "", "no time: give more seconds"]
+    assert len(found.artefact.entries) == 2
+    assert found.compile_s == 1.0
 
 
 @pytest.mark.parametrize("is_raised", [False, True])

@@ -133,20 +133,26 @@ def parse_passes(texts: Sequence[str]) -> list[Pass | Pipeline]:
     return [parse_pass(text) for text in texts]
 
 
-def add_engine(parser: argparse.ArgumentParser, *, by_module: bool = False) -> None:
+def add_engine(
+    parser: argparse.ArgumentParser,
+    *,
+    by_module: bool = False,
+    default: Engine = "wheel",
+) -> None:
     """Adds --engine.
 
     Args:
         parser: to add it to.
         by_module: whether it is None by default, for `engine_of`.
+        default: otherwise.
     """
-    default = "jaxlib for FILE.py:FUNCTION, else wheel" if by_module else "wheel"
+    text = "jaxlib for FILE.py:FUNCTION, else wheel" if by_module else default
     parser.add_argument(
         "--engine",
         choices=get_args(Engine),
-        default=None if by_module else "wheel",
+        default=None if by_module else default,
         help="the XLA that compiles and runs: wheel, that of TensorFlow's wheel; "
-        f"jaxlib, that of jax.jit, called from Python (default: {default})",
+        f"jaxlib, that of jax.jit, called from Python (default: {text})",
     )
 
 

@@ -110,6 +110,7 @@ def imports_of(argv: Sequence[str]) -> list[str]:
     """The files of `--import` on a command line, which may be wrong otherwise."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--import", dest="imports", action="append", nargs="?")
+    parser.add_argument("--args", nargs=argparse.REMAINDER)  # of a script
     imports = parser.parse_known_args(argv)[0].imports or ()
     return [each for each in imports if each is not None]
 

@@ -8,25 +8,29 @@ import contextlib
 import math
 import signal
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from .._interrupt import ended
 from ..errors import ArgumentError
 from ..explorer.charts import tune_charts
 from ..hlo.module import HloModule
 from ..jax.artefact import Artefact, Tuned
 from ..measurement.store import Store
+from ..runtime.jaxlib.package import require_jax
 from ..tune import DECISIONS, STAGES, TuneOptions
 from ..tune.api import tune
 from ..tune.decisions import CLASSES
 from ..tune.options import DEFAULT_SECONDS, DEFAULT_TIMEOUT_S, Mode
-from ..tune.scripts import TunedScript, tune_script
+from ..tune.recording import Recording
+from ..tune.scripts import NO_TIME, TunedScript, tune_script
 from ..tune.stages import check_stages
 from ..tune.state import State
 from . import output
 from .arguments import add_engine, add_store, check_output, open_store
-from .load import load_module, value_of
+from .load import is_function, load_module, value_of
 from .numbers import above_zero, add_count
 from .parser import UsageError
 from .plotting import add_plot, check_plot, draw_plot
@@ -58,6 +62,8 @@ _RUN_SECONDS = 60.0
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
+    # Of what follows --args, nothing is to be an abbreviation of two options.
+    parser.allow_abbrev = False
     parser.add_argument("target", metavar="TARGET", nargs="?", help="see below")
     parser.add_argument(
         "--seconds",
@@ -97,8 +103,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         default=_RUN_SECONDS,
         help=f"end the script after so long (default {_RUN_SECONDS:g})",
     )
-    add_engine(parser)
-    parser.set_defaults(engine="jaxlib")
+    add_engine(parser, default="jaxlib")
     add_count(parser, "--seed", "seed of proposals, inputs and orders", 0, least=0)
     add_count(
         parser, "--threads", "cores of each measurement (default: those of the process)"
@@ -139,7 +144,7 @@ def _stages(text: str) -> tuple[str, ...]:
     try:
         return check_stages(each.strip() for each in text.split(","))
     except ArgumentError as error:
-        raise argparse.ArgumentTypeError(f"{error}; {error.__cause__}") from None
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(args: argparse.Namespace) -> None:
@@ -168,11 +173,13 @@ def run(args: argparse.Namespace) -> None:
     )
     with (
         open_store(args) as store,
-        _interrupts_raised(),
         View(is_shown=not args.json) as view,
         output.prints_on_stderr() if args.json else contextlib.nullcontext(),
     ):
-        found = _tuned(args, options, store, view)
+        with ended():
+            target = _loaded(args)
+        with _interrupts_raised():
+            found = _tuned(target, args, options, store, view)
     artefact = found.artefact if isinstance(found, TunedScript) else found
     # A full disk takes nothing of what was found.
     failure: OSError | None = None
@@ -211,34 +218,73 @@ def _draw(args: argparse.Namespace, states: Sequence[State]) -> str:
     return draw_plot(args.plot, charts, title=f"hloenv tune {args.target}")
 
 
-def _tuned(
-    args: argparse.Namespace, options: TuneOptions, store: Store | None, view: View
-) -> Artefact | TunedScript:
+def _loaded(args: argparse.Namespace) -> Any:
+    """What is to be tuned: a path, a function with its arguments, or a module.
+
+    With jax imported.
+    """
     target: str = args.target
-    if target.endswith(".py"):
-        view.say(f"runs {target}, for {args.run_seconds:g} s at most")
-        return tune_script(
-            Path(target),
-            args.arguments,
-            options,
-            run_seconds=args.run_seconds,
-            store=store,
-            on_change=view.show,
-            on_function=view.begin,
-        )
-    if args.arguments:
+    is_script = target.endswith(".py")
+    if args.arguments and not is_script:
         raise ArgumentError(
             f"arguments ({' '.join(args.arguments)}) are for a script; {target} is none"
         )
+    require_jax("hloenv tune")
     value: Any = None
-    if ":" in target and "://" not in target and not Path(target).exists():
+    if not is_script and is_function(target):
         value = value_of(target)
-    if isinstance(value, tuple) and value and callable(value[0]):
-        return tune(*value, store=store, options=options, on_change=view.show)
-    module = value if isinstance(value, HloModule) else load_module(target)
-    return tune(
-        module, engine=args.engine, store=store, options=options, on_change=view.show
+    is_called = isinstance(value, tuple) and value and callable(value[0])
+    if (is_script or is_called) and args.engine != "jaxlib":
+        raise UsageError(
+            f"--engine {args.engine} is for a module; {target} is run by jax.jit, "
+            "whose engine is jaxlib"
+        )
+    if is_script:
+        return Path(target)
+    return value if is_called or isinstance(value, HloModule) else load_module(target)
+
+
+def _tuned(
+    target: Any,
+    args: argparse.Namespace,
+    options: TuneOptions,
+    store: Store | None,
+    view: View,
+) -> Artefact | TunedScript:
+    if isinstance(target, tuple):
+        return tune(*target, store=store, options=options, on_change=view.show)
+    if isinstance(target, HloModule):
+        return tune(
+            target,
+            engine=args.engine,
+            store=store,
+            options=options,
+            on_change=view.show,
+        )
+    view.say(f"runs {target}, for {args.run_seconds:g} s at most ...")
+    return tune_script(
+        target,
+        args.arguments,
+        options,
+        run_seconds=args.run_seconds,
+        store=store,
+        on_recorded=lambda recording: _say_how_it_ended(recording, args, view),
+        on_change=view.show,
+        on_function=view.begin,
     )
+
+
+def _say_how_it_ended(
+    recording: Recording, args: argparse.Namespace, view: View
+) -> None:
+    if recording.is_interrupted:
+        view.say("interrupted: tunes what has run; Ctrl-C again ends")
+    if recording.failure is not None:
+        if args.verbose:
+            traceback.print_exception(recording.failure)
+        output.print_error(
+            "warning", f"{recording.failure}; tunes what it has called before"
+        )
 
 
 def _ray() -> Any:
@@ -297,13 +343,17 @@ def _list(args: argparse.Namespace) -> None:
 def _as_json(found: Artefact | TunedScript, path: str | None) -> dict[str, Any]:
     if isinstance(found, Artefact):
         return {**found.to_json(), "output": path}
+    failure = found.recording.failure
     return {
         **found.artefact.to_json(),
         "output": path,
         "run_s": found.recording.seconds,
         "is_complete": found.recording.is_complete,
+        "is_interrupted": found.recording.is_interrupted,
+        "failure": None if failure is None else str(failure),
         "calls_s": found.calls_s,
         "expected_s": found.expected_s,
+        "compile_s": found.compile_s,
         "functions": [
             {
                 "name": each.hot.name,
@@ -335,23 +385,30 @@ def _print_script(found: TunedScript, args: argparse.Namespace) -> None:
             entry = tuned.entry
             result = f"{entry.speedup:.3f}x" if not entry.is_identity else "as it was"
         elif tuned is not None:
-            result = "cannot be tuned"
+            is_late = tuned.failure == NO_TIME
+            result = NO_TIME if is_late else "cannot be tuned"
         rows.append(
             (each.name, each.calls, output.format_seconds(each.seconds), result)
         )
     columns = ("function", "calls", "time after the first call", "tuned")
     output.print_table(columns, rows, right=columns[1:])
     for one in found.functions:
+        if one.failure == NO_TIME:
+            continue
         output.print_line()
         if one.entry is not None:
             print_entry(one.entry)
         else:
             output.print_line(f"{one.hot.name}: {one.failure}")
     before, after = found.calls_s, found.expected_s
+    compiling = ""
+    if found.compile_s:
+        seconds = output.format_seconds(found.compile_s)
+        compiling = f", without the first compilation ({seconds})"
     output.print_line(
         f"\nall calls: {output.format_seconds(before)} before, about "
-        f"{output.format_seconds(after)} with the result ({before / after:.3f}x); run "
-        f"it so with:\n  python -m hloenv.tune {args.target} "
+        f"{output.format_seconds(after)} with the result ({before / after:.3f}x)"
+        f"{compiling}; run it so with:\n  python -m hloenv.tune {args.target} "
         f"{' '.join(args.arguments)}".rstrip()
     )
 

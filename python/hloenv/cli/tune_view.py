@@ -28,7 +28,7 @@ class View:
     def say(self, text: str) -> None:
         """One line that stays."""
         if self._is_shown:
-            self._console.print(f"{text} ...")
+            self._console.print(text)
 
     def begin(self, hot: Hot) -> None:
         """A function of a script is tuned next."""
@@ -36,7 +36,7 @@ class View:
         self._best, self._messages = 0.0, []
         self.say(
             f"tunes {hot.name}: {hot.calls} calls, "
-            f"{output.format_seconds(hot.seconds)} after the first"
+            f"{output.format_seconds(hot.seconds)} after the first ..."
         )
 
     def show(self, state: State) -> None:

@@ -37,6 +37,8 @@ from .patching import identity_of, jit_replaced, own_jit_replaced
 _MAX_KEPT_BYTES = 1 << 31
 # Seconds that a script has to call a function, before it is ended anywhere.
 _GRACE_S = 1.0
+# And after which it is ended once more, where it takes that for an error.
+_AGAIN_S = 5.0
 
 
 @dataclass
@@ -70,11 +72,15 @@ class Recording:
         functions: that it has called, the one that takes most time first.
         seconds: that it ran.
         is_complete: whether it came to its end.
+        is_interrupted: whether Ctrl-C has ended it.
+        failure: what it ended with, after it had called functions.
     """
 
     functions: tuple[Hot, ...]
     seconds: float
     is_complete: bool
+    is_interrupted: bool = False
+    failure: ScriptError | None = None
 
     def worth_tuning(self, *, share: float, most: int) -> list[Hot]:
         """The functions in which the script spends its time.
@@ -202,11 +208,13 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
     Raises:
         FileNotFoundError: there is no such script.
         ImportError: jax is missing.
-        ScriptError: it fails.
+        KeyboardInterrupt: Ctrl-C ends it before it has called a function.
+        ScriptError: it fails before that.
     """
     recorder = _Recorder(seconds)
     started = time.perf_counter()
-    is_complete = True
+    is_complete, is_interrupted = True, False
+    failure: ScriptError | None = None
 
     def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> _Recorded:
         return _Recorded(recorder, fn, options, plain(fn, **options))
@@ -218,10 +226,17 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
             _ended_after(seconds + _GRACE_S),
         ):
             run_script(path, argv)
-    except (_TimeUpError, KeyboardInterrupt):
+    except _TimeUpError:
         is_complete = False
+    except (KeyboardInterrupt, ScriptError) as error:
+        if not recorder.hot:
+            raise
+        is_complete = False
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        failure = error if isinstance(error, ScriptError) else None
     functions = sorted(recorder.hot.values(), key=lambda each: -each.seconds)
-    return Recording(tuple(functions), time.perf_counter() - started, is_complete)
+    seconds = time.perf_counter() - started
+    return Recording(tuple(functions), seconds, is_complete, is_interrupted, failure)
 
 
 @contextlib.contextmanager
@@ -235,7 +250,7 @@ def _ended_after(seconds: float) -> Iterator[None]:
         raise _TimeUpError
 
     before = signal.signal(signal.SIGALRM, end)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     try:
         yield
     finally:

@@ -20,6 +20,8 @@ from .tuner import Tuner
 _MIN_SHARE, _MAX_FUNCTIONS = 0.02, 8
 # Seconds of the budget that one function gets at least, if there is that much.
 _MIN_SECONDS = 10.0
+# Why a function is not tuned that takes enough of the time.
+NO_TIME = "no time: give more seconds"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class TunedScript:
     Attributes:
         recording: the run of the script.
         functions: those that were to be tuned, the one that takes most time first; up
-            to the one at which Ctrl-C has ended the tuning.
+            to the one at which Ctrl-C has ended the tuning. Then those for which the
+            budget is too short.
     """
 
     recording: Recording
@@ -72,6 +75,11 @@ class TunedScript:
         )
         return self.calls_s - saved
 
+    @property
+    def compile_s(self) -> float:
+        """Seconds that XLA takes to compile what was tuned; not in `expected_s`."""
+        return sum(each.compile_s for each in self.artefact.entries)
+
 
 def tune_script(
     path: Path,
@@ -80,6 +88,7 @@ def tune_script(
     *,
     run_seconds: float,
     store: Store | None,
+    on_recorded: Callable[[Recording], None] | None = None,
     on_change: OnChange | None = None,
     on_function: Callable[[Hot], None] | None = None,
 ) -> TunedScript:
@@ -91,23 +100,29 @@ def tune_script(
         options: of the tuning; the budget is divided by the time of the functions.
         run_seconds: after which the script is ended.
         store: cache of measurements; None for none.
+        on_recorded: called with the run of the script, if there is something to tune.
         on_change: as for `Tuner`.
         on_function: called before a function is tuned.
 
     Raises:
         FileNotFoundError: there is no such script.
         HloEnvError: a function cannot be compiled.
-        ScriptError: the script fails, or calls no function of jax.jit twice.
+        KeyboardInterrupt: Ctrl-C ends the script before it has called a function, or
+            the tuning before there is a result.
+        ScriptError: the script calls no function of jax.jit twice, or fails before.
     """
     recording = record(path, argv, seconds=run_seconds)
     most = min(_MAX_FUNCTIONS, max(1, int(options.seconds / _MIN_SECONDS)))
-    chosen = recording.worth_tuning(share=_MIN_SHARE, most=most)
+    worth = recording.worth_tuning(share=_MIN_SHARE, most=_MAX_FUNCTIONS)
+    chosen, left = worth[:most], worth[most:]
     if not chosen:
-        raise ScriptError(
+        raise recording.failure or ScriptError(
             f"{path} calls no function of jax.jit more than once with arrays of the "
             f"same shapes ({len(recording.functions)} functions were called in "
             f"{recording.seconds:.1f} s): there is nothing to tune"
         )
+    if on_recorded is not None:
+        on_recorded(recording)
     total = sum(each.seconds for each in chosen)
     least = min(_MIN_SECONDS, options.seconds / len(chosen))
     rest = options.seconds - least * len(chosen)
@@ -133,4 +148,5 @@ def tune_script(
         else:
             if tuner.state.is_interrupted:
                 break
+    found += [TunedFunction(hot, None, NO_TIME) for hot in left]
     return TunedScript(recording, tuple(found))

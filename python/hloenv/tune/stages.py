@@ -99,9 +99,10 @@ def check_stages(names: Iterable[str]) -> tuple[str, ...]:
     given = list(names)
     unknown = [each for each in given if each not in stage_names()]
     if unknown or not given:
+        problem = f"{unknown[0]!r} is not a stage" if unknown else "there are no stages"
         raise ArgumentError(
-            f"{unknown[0]!r} is not a stage" if unknown else "there are no stages"
-        ) from ArgumentError(f"use one or several of {', '.join(stage_names())}")
+            f"{problem}; use one or several of {', '.join(stage_names())}"
+        )
     return tuple(each for each in stage_names() if each in given)
 
 
