@@ -86,6 +86,7 @@ def test_a_missing_graphviz_is_named(
         (("search", "MODEL", "--stop", "fusion"), "POSITION: PASS"),
         (("search", "MODEL", "--stop", ": cse", "--pass", "cse"), "together with"),
         (("search", "MODEL", "--until", "fusion"), "--pass PASS"),
+        (("search", "MODEL", "--policy", "gnn", "--search", "evolve"), "use one"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(capsys, model, argv, message) -> None:

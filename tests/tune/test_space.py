@@ -216,3 +216,14 @@ def test_damaged_configurations_are_value_errors(data):
 def test_wrong_names_are_errors(make):
     with pytest.raises(ArgumentError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("graph", "text"),
+    [
+        (((0, 0), (0,)), "engine=wheel"),
+        (((0, 2), (1,)), "engine=wheel, 2 rewrites by search"),
+    ],
+)
+def test_a_search_that_rewrites_nothing_is_not_in_the_label(graph, text):
+    assert Configuration((("engine", "wheel"),), graph).text == text

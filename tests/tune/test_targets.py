@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.errors import ArgumentError
+from hloenv.errors import ArgumentError, ArgumentTypeError
 from hloenv.tune import api
 from hloenv.tune.program import program_of_function, program_of_module
 
@@ -130,6 +130,13 @@ def test_static_arguments_that_are_given_by_name():
 def test_other_things_cannot_be_tuned(target):
     with pytest.raises(ArgumentError, match="a function or a module"):
         hloenv.tune(target)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("options", [3, 0, {"seconds": 3}])
+def test_other_options_are_refused(options):
+    with pytest.raises(ArgumentTypeError, match="options must be hloenv"):
+        hloenv.tune(with_text, X, options=options)
 
 
 @pytest.mark.jax

@@ -256,6 +256,20 @@ def test_wrong_options_are_errors(options):
         TuneOptions(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"numerics": "bar"}, "must be one of exact, reassociating, .* got 'bar'"),
+        ({"stages": ("x",)}, "'x' is not a stage; use one or several of .*forms"),
+        ({"stages": ()}, "there are no stages; use one or several of .*forms"),
+        ({"stages": "forms"}, "stages must be a tuple of names, got 'forms'"),
+    ],
+)
+def test_wrong_options_say_what_is_allowed(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        TuneOptions(**options)
+
+
 def test_two_unsteady_controls_are_no_steady_one(simulated, program):
     """Both miss 1; their union does not."""
     simulated.control_of = Control((1.01, 1.03), 50_000.0)

@@ -83,7 +83,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--search",
         metavar="NAME",
         type=name_of(describe_search),
-        default=DEFAULT_SEARCH,
         help=f"the search (default {DEFAULT_SEARCH}). {searches}",
     )
     parser.add_argument(
@@ -133,12 +132,18 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Searches; returns the exit code."""
+    if args.policy is not None and args.search is not None:
+        raise UsageError(
+            f"--policy {args.policy} and --search {args.search} were given together; "
+            "use one: a policy is a search of its own"
+        )
+    if args.policy is not None:
+        args.search = f"policy:{args.policy}"
+    args.search = args.search or DEFAULT_SEARCH
     check_output(args.output)
     check_plot(args.plot)
     module = load_module(args.module, args.max_instructions)
     game = Game(module, _stops(args))
-    if args.policy is not None:
-        args.search = f"policy:{args.policy}"
     search = get_search(args.search, game, seed=args.seed)
     with output.progress("finding alternatives", is_shown=not args.json):
         game.complete()

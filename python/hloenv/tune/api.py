@@ -81,9 +81,14 @@ def tune(
         HloEnvError: the program itself cannot be compiled or run.
         ImportError: jax is missing or too old.
     """
+    if options is None:
+        options = TuneOptions()
+    if not isinstance(options, TuneOptions):
+        raise ArgumentTypeError(
+            f"options must be hloenv.tune.TuneOptions(...), got {options!r}"
+        )
     require_injection("hloenv.tune")
     program = _program(target, args, kwargs, engine, inputs, jit_options)
-    options = options or TuneOptions()
     with contextlib.ExitStack() as stack:
         if isinstance(store, _Users):
             store = stack.enter_context(Store())

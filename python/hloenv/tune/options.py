@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 
 from ..errors import ArgumentError
 from ..search.driver import DEFAULT_SEARCH
-from .decisions import Class
+from .decisions import CLASSES, Class
+from .stages import check_stages
 
 # "alone": each stage with XLA's own choices at all others. "sequence": one stage after
 # the other, each on the result of those before. "jointly": a bandit chooses the stage
@@ -79,6 +80,14 @@ class TuneOptions:
             raise ArgumentError(
                 f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}"
             )
+        if self.numerics not in CLASSES:
+            raise ArgumentError(
+                f"numerics must be one of {', '.join(CLASSES)}, got {self.numerics!r}"
+            )
+        if isinstance(self.stages, str):
+            raise ArgumentError(f"stages must be a tuple of names, got {self.stages!r}")
+        if self.stages is not None:
+            check_stages(self.stages)
         for name in ("threads", "workers", "batch"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -50,8 +50,8 @@ class Configuration:
     def text(self) -> str:
         """In words, such as "forms=known, vectors=512"; "xla" if nothing is decided."""
         parts = [f"{decision}={choice}" for decision, choice in self.choices]
-        if self.graph:
-            count = sum(each > 0 for point in self.graph for each in point)
+        count = sum(each > 0 for point in self.graph for each in point)
+        if count:
             parts.append(f"{count} rewrites by search")
         return ", ".join(parts) or "xla"
 
