@@ -21,6 +21,7 @@ from ..hlo.module import HloModule
 from ..hlo.pass_text import pass_text
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
+from .candidate_actions import is_integer
 from .episode import Episode, EpisodeOverError
 from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb
@@ -562,12 +563,10 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             EpisodeOverError: there is no episode.
         """
         self.check_running()
-        if not self.action_space.contains(action) and not (
-            isinstance(action, (int, np.integer)) and 0 <= action < self.num_actions
-        ):
+        limit = self.num_actions - 1
+        if not is_integer(action) or not 0 <= action <= limit:
             raise ArgumentError(
-                f"an action must be an integer from 0 to {self.num_actions - 1}, got "
-                f"{action!r}"
+                f"an action must be an integer from 0 to {limit}, got {action!r}"
             )
         return int(action)
 

@@ -18,7 +18,7 @@ from .._typing import Int64Array
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..rewrite.game import DecisionPoint
-from .candidate_actions import CandidateActions
+from .candidate_actions import CandidateActions, is_integer
 from .candidates import Candidates
 from .rewrite_base import DEFAULT_BENCHMARK, RewriteBase
 
@@ -110,12 +110,7 @@ class RewriteEnv(CandidateActions, RewriteBase):
         self.check_running()
         rows = self.candidates()
         limit = max(self.max_candidates, 0 if rows is None else len(rows))
-        is_number = isinstance(action, (int, np.integer)) or (
-            isinstance(action, np.ndarray)
-            and action.ndim == 0
-            and np.issubdtype(action.dtype, np.integer)
-        )
-        if not is_number or isinstance(action, bool) or not 0 <= action <= limit:
+        if not is_integer(action) or not 0 <= action <= limit:
             raise ArgumentError(
                 f"an action must be an integer from 0 to {limit}, got {action!r}"
             )
@@ -239,12 +234,15 @@ class RewriteAllEnv(RewriteBase):
     def check_action(self, action: Any) -> tuple[int, ...]:
         """The positions that `step` would take now, one for each alternative."""
         self.check_running()
-        array = np.asarray(action)
         rows = self.candidates()
         count = 0 if rows is None else len(rows.first)
+        try:
+            array = np.asarray(action)
+        except ValueError:  # lists of several lengths
+            array = np.array(None)
         if array.size == 0:
             array = array.astype(np.int64)
-        is_vector = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
+        is_vector = array.ndim == 1 and array.dtype.kind in "iu"
         if not is_vector or len(array) not in (count, self.max_alternatives):
             raise ArgumentError(
                 f"an action must be {count} integers, one for each alternative, or "
