@@ -75,6 +75,12 @@ def test_a_notebook_has_no_outputs_and_is_in_the_site(path: Path):
     assert name in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
+def test_the_policy_of_the_guide_has_at_most_60_lines():
+    blocks = page_code.code_blocks(ROOT / "docs" / "guide" / "gnn_policy.md")
+    (policy,) = [each.text for each in blocks if "class MyPolicy" in each.text]
+    assert policy.count("\n") <= 60
+
+
 def _failure(tmp_path: Path, page: str) -> str:
     (tmp_path / "page.md").write_text(page)
     words = page_code.__file__, "page.md", str(ROOT)
