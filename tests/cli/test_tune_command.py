@@ -148,7 +148,7 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
     assert "other: it prints" in out
     assert "all calls: 3 s before, about 2 s with the result (1.500x)" in out
     assert "(1.500x), without the first compilation (2.9 s); run it so with" in out
-    assert out.count("no time: give more seconds") == 1
+    assert out.count("no time: give more --seconds") == 1
     assert "python -m hloenv.tune train.py --x 1" in out
     assert len(Artefact.load("a.tuned").entries) == 1
     assert main([*words, "--json", "--args", "--x", "1"]) == 0

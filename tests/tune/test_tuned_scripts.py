@@ -346,6 +346,32 @@ def test_a_script_that_takes_the_end_for_an_error_is_ended_again(script, monkeyp
     assert found.seconds < 60
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_exit_without_cleaning_up_is_the_end(script, code):
+    """In a process of its own, which it would end without a word."""
+    path = script(
+        f"""
+        import os, threading
+        step = jax.jit(lambda x: x + 1)
+        for i in range(3): step(jnp.ones(3))
+        if os.fork() == 0: os._exit(7)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+        os._exit({code})
+        """
+    )
+    done = run_python(
+        "-c",
+        "import os, pathlib\n"
+        "from hloenv.tune.recording import record\n"
+        "before = os._exit\n"
+        f"found = record(pathlib.Path({str(path)!r}), (), seconds=60)\n"
+        "assert os._exit is before\n"
+        "print(found.functions[0].calls, found.is_complete, found.failure)",
+    )
+    failure = f"{path} ended with exit code 3" if code else None
+    assert done.stdout == f"3 {code == 0} {failure}\n", done.stderr
+
+
 def test_a_missing_script_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.py"):
         recorded(tmp_path / "no.py")
@@ -433,7 +459,7 @@ def test_functions_for_which_there_is_no_time_are_named(script, monkeypatch):
         store=None,
     )
     failures = [each.failure for each in found.functions]
-    assert failures == ["", "", "no time: give more seconds"]
+    assert failures == ["", "", "no time: give more --seconds"]
     assert len(found.artefact.entries) == 2
     assert found.compile_s == 1.0
 

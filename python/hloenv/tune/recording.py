@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import runpy
 import signal
 import sys
@@ -19,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import ScriptError
 from ..jax.wrapping import (
@@ -223,6 +224,7 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
         with (
             jit_replaced(make, is_kept=True),
             own_jit_replaced(make),
+            _exits_raised(),
             _ended_after(seconds + _GRACE_S),
         ):
             run_script(path, argv)
@@ -237,6 +239,24 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
     functions = sorted(recorder.hot.values(), key=lambda each: -each.seconds)
     seconds = time.perf_counter() - started
     return Recording(tuple(functions), seconds, is_complete, is_interrupted, failure)
+
+
+@contextlib.contextmanager
+def _exits_raised() -> Iterator[None]:
+    """`os._exit` in the main thread is SystemExit: this process goes on."""
+    process, end = os.getpid(), os._exit
+
+    def exit_(status: int) -> NoReturn:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and os.getpid() == process:  # and not in a child
+            raise SystemExit(status)
+        end(status)
+
+    os._exit = exit_
+    try:
+        yield
+    finally:
+        os._exit = end
 
 
 @contextlib.contextmanager

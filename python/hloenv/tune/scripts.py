@@ -21,7 +21,7 @@ _MIN_SHARE, _MAX_FUNCTIONS = 0.02, 8
 # Seconds of the budget that one function gets at least, if there is that much.
 _MIN_SECONDS = 10.0
 # Why a function is not tuned that takes enough of the time.
-NO_TIME = "no time: give more seconds"
+NO_TIME = "no time: give more --seconds"
 
 
 @dataclass(frozen=True)
