@@ -217,6 +217,34 @@ def test_no_function_is_refused() -> None:
         register_pass(3, name="three")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": 3}, "the name of a pass must be a str, got int"),
+        ({"name": None}, "the name of a pass must be a str, got NoneType"),
+        ({"numerics": "none"}, "one of exact, rounding, unsafe, got 'none'"),
+        ({"numerics": 3}, "one of exact, rounding, unsafe, got 3"),
+        ({"numerics": []}, "one of exact, rounding, unsafe, got"),
+    ],
+)
+def test_wrong_arguments_of_a_pass_are_refused(arguments, message) -> None:
+    with pytest.raises(PassOptionError, match=message):
+        register_pass(lambda module: module, **{"name": "wrong"} | arguments)
+    assert "wrong" not in hloenv.list_passes()
+
+
+@pytest.mark.parametrize(
+    "returned", [None, 3, "", b"HloModule m", [1], float("nan"), np.zeros(2)], ids=str
+)
+def test_what_is_no_module_is_a_pass_error(returned) -> None:
+    register_pass(lambda _: returned, name="returning")
+    try:
+        with pytest.raises(PassError, match="the function of pass 'returning'"):
+            hloenv.HloEnv(ZEROS).get_alternatives("returning")
+    finally:
+        remove_pass("returning")
+
+
 @contextlib.contextmanager
 def _returning(text: str):
     """A registered pass whose function always returns this module."""

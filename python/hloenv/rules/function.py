@@ -7,7 +7,7 @@ What the function changes becomes alternatives; `rules.changes` finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import HloEnvError, PassError, PassOptionError
 from ..hlo.module import HloModule, as_module
@@ -38,12 +38,21 @@ class FunctionPass:
         """Makes a pass; `register_pass` also registers it.
 
         Raises:
-            PassOptionError: it is not a function.
+            PassOptionError: it is not a function, or the name is no text, or there is
+                no such class of numerics.
         """
         if not callable(function):
             raise PassOptionError(
                 f"a pass must be a function from HloModule to HloModule, got "
                 f"{type(function).__name__}"
+            )
+        if not isinstance(name, str):
+            raise PassOptionError(
+                f"the name of a pass must be a str, got {type(name).__name__}"
+            )
+        if numerics not in (classes := get_args(Numerics)):
+            raise PassOptionError(
+                f"numerics must be one of {', '.join(classes)}, got {numerics!r}"
             )
         self.function = function
         own = getattr(function, "__name__", "function")
@@ -125,7 +134,7 @@ def register_pass(
         The function.
 
     Raises:
-        PassOptionError: it is not a function, or hloenv has a pass of this name.
+        PassOptionError: as `FunctionPass`, or hloenv has a pass of this name.
     """
     if function is None:
         return lambda given: register_pass(
