@@ -7,7 +7,7 @@ import copy
 import shlex
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,8 @@ from ..hlo.module import HloModule
 from ..hlo.pass_text import pass_text
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
-from .candidate_actions import is_integer
 from .episode import Episode, EpisodeOverError
+from .integers import check_limit, is_integer
 from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb
 from .rewards import RewardSpace, get_reward
@@ -64,8 +64,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         render_mode: str | None,
     ) -> None:
         """Checks the arguments; `reset` reads the first module."""
-        if max_steps < 1:
-            raise ArgumentError(f"max_steps must be an integer >= 1, got {max_steps}")
+        check_limit("max_steps", max_steps)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ArgumentError(
                 f"render_mode must be None, 'ansi' or 'rgb_array', got {render_mode!r}"
@@ -123,12 +122,10 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         """
         super().reset(seed=seed)
         self.is_over = True
-        options = dict(options or {})
-        given = options.pop("benchmark", None)
-        if options:
-            raise ArgumentError(
-                f"the options of reset are: benchmark; got {sorted(options)}"
-            )
+        options = {} if options is None else options
+        if not isinstance(options, Mapping) or set(options) - {"benchmark"}:
+            raise ArgumentError(f"the options of reset are: benchmark; got {options!r}")
+        given = options.get("benchmark")
         if given is not None:
             benchmark = self._find_benchmark(given)
             start = self._start(benchmark)

@@ -5,16 +5,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ..errors import ArgumentError
-
-
-def is_integer(action: Any) -> bool:
-    """Whether an action is one integer, of Python or numpy; a boolean is not."""
-    if isinstance(action, (np.ndarray, np.generic)):
-        return action.shape == () and action.dtype.kind in "iu"
-    return isinstance(action, int) and not isinstance(action, bool)
 
 
 class CandidateActions:

@@ -18,8 +18,9 @@ from .._typing import Int64Array
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..rewrite.game import DecisionPoint
-from .candidate_actions import CandidateActions, is_integer
+from .candidate_actions import CandidateActions
 from .candidates import Candidates
+from .integers import check_limit, is_integer
 from .rewrite_base import DEFAULT_BENCHMARK, RewriteBase
 
 DEFAULT_SPACE = "early-and-fusion"
@@ -91,8 +92,7 @@ class RewriteEnv(CandidateActions, RewriteBase):
                 decision points.
             UnknownSpaceError: no such space.
         """
-        if max_candidates < 1:
-            raise ArgumentError(f"max_candidates must be >= 1, got {max_candidates}")
+        check_limit("max_candidates", max_candidates)
         self.max_candidates = max_candidates
         super().__init__(
             space,
@@ -193,12 +193,8 @@ class RewriteAllEnv(RewriteBase):
                 decision points.
             UnknownSpaceError: no such space.
         """
-        if max_alternatives < 1:
-            raise ArgumentError(
-                f"max_alternatives must be >= 1, got {max_alternatives}"
-            )
-        if max_choices < 2:
-            raise ArgumentError(f"max_choices must be >= 2, got {max_choices}")
+        check_limit("max_alternatives", max_alternatives)
+        check_limit("max_choices", max_choices, least=2)
         self.max_choices = max_choices
         self.max_alternatives = max_alternatives
         super().__init__(

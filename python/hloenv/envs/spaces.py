@@ -68,7 +68,7 @@ def get_observation(name: str) -> ObservationSpace:
     Raises:
         ArgumentError: no observation has this name.
     """
-    names = name.split("+")
+    names = name.split("+") if isinstance(name, str) else [name]
     if len(names) == 1:
         return _REGISTRY.find(name)[0]
     parts = {each: _REGISTRY.find(each)[0] for each in names}

@@ -17,6 +17,7 @@ from ..hlo.passes import Pass, Pipeline, run_passes
 from ..substitution.candidates import DEFAULT_PASSES, Candidate, Expander, Expansion
 from .base import CompilerEnv
 from .candidate_actions import CandidateActions
+from .integers import check_limit
 from .pass_memo import Node, Runner, without_dead_code
 from .rewrite_base import DEFAULT_BENCHMARK
 
@@ -92,6 +93,7 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
                 small.
             UnknownPassError: no such pass.
         """
+        check_limit("max_candidates", max_candidates)
         self.expander = Expander(
             passes, max_candidates=max_candidates, max_growth=max_growth
         )
