@@ -123,7 +123,7 @@ def test_a_wrong_configuration_is_one_line(run, tmp_path) -> None:
         ("[arguments]\nlearning_rat = 1.0", "has no argument 'learning_rat'; it has"),
         ("[arguments]\nseed = 1", "has no argument 'seed'"),
         ("seed = -1", "seed must be >= 0"),
-        ("steps = '\x80'".encode("latin-1"), "can't decode byte"),
+        ("steps = '\x80'".encode("latin-1"), f"{config}: this is not text: byte 0x80"),
     ):
         config.write_bytes(wrong if isinstance(wrong, bytes) else wrong.encode())
         code, _, err = run(*words)
