@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +18,25 @@ def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, whose file takes the place of `path` at the end.
 
     An error leaves `path` as it was. Other readers of the folder skip the file: its
-    name begins with a dot.
+    name begins with a dot. What is no regular file, as a pipe or /dev/stdout, stays
+    where it is, and gets the contents at the end.
 
     Raises:
-        OSError: it cannot be written, or is something else than a regular file.
+        OSError: it cannot be written.
     """
-    check_replaceable(path)
+    check_no_folder(path)
     # Other threads, and processes of another PID namespace, may write it too.
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    name = f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    stays = _stays(path)
+    folder = Path(tempfile.gettempdir()) if stays else path.parent
+    draft = folder / name
     try:
         yield draft
-        draft.replace(path)
+        if stays:
+            with draft.open("rb") as source, path.open("ab") as target:
+                shutil.copyfileobj(source, target)
+        else:
+            draft.replace(path)
     except OSError as error:
         # The user knows `path`, and a full disk names no file.
         if error.errno is None or error.filename not in (None, str(draft), draft):
@@ -36,30 +46,24 @@ def replacing(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def check_replaceable(path: Path) -> None:
-    """Checks that there is a regular file, or nothing, at a path to write to.
-
-    A file that takes the place of /dev/null would stay there for all programs.
+def check_no_folder(path: Path) -> None:
+    """Checks that a path to write to is no folder.
 
     Raises:
-        IsADirectoryError: it is a folder.
-        OSError: it is a device, a pipe or a socket, or a link to an open file, as
-            /dev/stdout.
+        IsADirectoryError: it is one.
     """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return
-    if stat.S_ISDIR(mode):
+    if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder; name a file")
-    is_link_to_open_file = path.is_symlink() and str(path.readlink()).startswith(
-        "/proc/"
-    )
-    if not stat.S_ISREG(mode) or is_link_to_open_file:
-        raise OSError(
-            f"cannot write {path}: it is not a regular file, but a device, a pipe or a "
-            "socket; name another file"
-        )
+
+
+def _stays(path: Path) -> bool:
+    """Whether it is a device, a pipe or a socket, or a link to an open file.
+
+    A file that took the place of /dev/null would stay there for all programs.
+    """
+    if path.is_symlink() and str(path.readlink()).startswith("/proc/"):
+        return True  # as /dev/stdout
+    return path.exists() and not path.is_file()
 
 
 def read_file(path: Path, *, max_bytes: int, is_own: bool = False) -> str:

@@ -237,11 +237,9 @@ def test_a_full_disk_takes_nothing_of_the_report(folder, monkeypatch, capsys, is
         (["model.hlo", "--args", "x"], "are for a script"),
         (["model.hlo", "-o", "no/where"], "folder does not exist"),
         (["model.hlo", "-o", "."], "cannot write .: it is a folder"),
-        (["model.hlo", "-o", "pipe"], "cannot write pipe: it is not a regular file"),
     ],
 )
 def test_wrong_targets_are_one_line(folder, words, reason, capsys, monkeypatch):
-    os.mkfifo("pipe")
     if "-o" in words:  # it is found before the work
         monkeypatch.delattr(command, "tune")
     assert main(["tune", *words]) == 1

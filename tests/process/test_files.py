@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,27 +29,40 @@ def test_a_file_is_replaced(tmp_path):
     assert not link.is_symlink()
 
 
-def test_a_pipe_is_not_replaced(tmp_path):
+def test_a_pipe_stays_and_gets_the_contents(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     link = tmp_path / "link"
     link.symlink_to(pipe)
     for path in (pipe, link):
-        with pytest.raises(OSError, match=f"cannot write {path}: it is not a regular"):
+        with ThreadPoolExecutor(1) as reader:
+            found = reader.submit(pipe.read_text)
             write(path)
+            assert found.result(timeout=60) == "new"
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert link.is_symlink()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "pipe"]
 
 
-def test_a_link_to_an_open_file_is_not_replaced(tmp_path):
+def test_a_link_to_an_open_file_stays(tmp_path):
     """As /dev/stdout, where the output goes to a file."""
     link = tmp_path / "stdout"
     with (tmp_path / "out").open("w") as file:
+        file.write("before ")
+        file.flush()
         link.symlink_to(f"/proc/self/fd/{file.fileno()}")
-        with pytest.raises(OSError, match="it is not a regular file"):
-            write(link)
+        write(link)
         assert link.is_symlink()
+    assert (tmp_path / "out").read_text() == "before new"
+
+
+def test_a_socket_is_not_replaced(tmp_path):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        with pytest.raises(OSError, match="socket"):
+            write(path)
+        assert stat.S_ISSOCK(path.stat().st_mode)
 
 
 def test_a_folder_is_not_replaced(tmp_path):

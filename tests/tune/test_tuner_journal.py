@@ -14,6 +14,7 @@ from hloenv.jax.kept import kept_path, recall_tuned
 from hloenv.tune import Configuration, TuneOptions, Tuner
 from hloenv.tune import tuner as tuner_module
 from hloenv.tune.journal import Journal, journal_path
+from hloenv.tune.measuring import Control
 from hloenv.tune.program import Check
 from support.tuning import STAGES, tune
 
@@ -214,6 +215,15 @@ def test_what_is_kept_is_the_result_where_nothing_else_is_faster(simulated, prog
     assert entry == recall_tuned(program.key) == best
     assert not entry.is_identity
     assert "it is the result of this one, too" in tuner.state.messages[-1]
+
+
+def test_a_run_under_changing_load_replaces_nothing(simulated, program):
+    simulated.options = WIDE
+    best, _ = tune(program, mode="sequence", stages=None)
+    simulated.control_of = Control((0.9, 1.5), 50_000.0)
+    entry, _ = tune(program, is_again=True, mode="sequence", stages=None)
+    assert entry.speedup < best.speedup
+    assert recall_tuned(program.key) == best
 
 
 def test_a_configuration_that_took_too_long_once_is_tried_again(simulated, program):

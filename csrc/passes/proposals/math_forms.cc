@@ -471,7 +471,8 @@ const Rule& RemainderRule() {
 
 absl::Span<const Rule> MathFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      AngleRule(), ErfRule(), PeriodicRule(), PowerRule(), RemainderRule()};
+      AngleRule(),    CholeskyRule(), ErfRule(),       LuRule(),
+      PeriodicRule(), PowerRule(),    RemainderRule(), TriangularRule()};
   return *rules;
 }
 
@@ -482,8 +483,9 @@ PassInfo MathFormsPass() {
       "math-forms", "hloenv::MathForms",
       "Proposes arithmetic, of which LLVM makes vectors, for functions that "
       "XLA's CPU backend computes by a call of the C library for each element: "
-      "sine, cosine, tangent, atan2, remainder, powers, erf of doubles. Run it "
-      "before layout assignment.",
+      "sine, cosine, tangent, atan2, remainder, powers, erf of doubles; and "
+      "for triangular systems and factors of many tiny matrices, for each of "
+      "which jax calls LAPACK. Run it before layout assignment.",
       MathFormRules(), [](const Options& options) {
         return MakeRulePass("math-forms", MathFormRules(), options);
       });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rules of math-forms for narrow numbers and for doubles share.
+// What the rules of math-forms share, which are in several files.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "passes/proposals/number_keys.h"
+#include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -62,5 +63,9 @@ xla::HloInstruction* CorrectedRest(xla::HloInstruction* rest,
                                    xla::HloInstruction* dividend,
                                    xla::HloInstruction* divisor,
                                    Elementwise& build);
+
+const Rule& TriangularRule();  // tiny_linalg.cc
+const Rule& CholeskyRule();    // tiny_linalg.cc
+const Rule& LuRule();          // tiny_linalg.cc
 
 }  // namespace hloenv

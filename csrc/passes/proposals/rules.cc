@@ -183,10 +183,12 @@ std::vector<const HloInstruction*> LiveElementsOf(
   if (instruction.shape().IsArray()) return {&instruction};
   if (instruction.IsRoot()) return {};
   std::vector<const HloInstruction*> users = context.UsersInOrder(instruction);
+  const HloInstruction& root = *instruction.parent()->root_instruction();
   users.erase(std::remove_if(users.begin(), users.end(),
-                             [](const HloInstruction* each) {
-                               return each->user_count() == 0 &&
-                                      !each->IsRoot();
+                             [&](const HloInstruction* each) {
+                               return each != &root &&
+                                      (each->user_count() == 0 ||
+                                       !context.Reaches(*each, root));
                              }),
               users.end());
   return users;

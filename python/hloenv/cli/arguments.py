@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from .._files import check_replaceable
+from .._files import check_no_folder
 from ..cost import describe_estimator, list_estimators
 from ..errors import HloEnvError
 from ..hlo.pass_text import parse_pass
@@ -85,7 +85,7 @@ def check_output(path: str | None) -> None:
         raise FileNotFoundError(
             f"cannot write {path}: its folder does not exist; create it first"
         )
-    check_replaceable(Path(path))
+    check_no_folder(Path(path))
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:

@@ -109,6 +109,10 @@ _CALLED = {
     "erf": 2000,
 }
 _MOST_CALLED = 64
+# Rules for calls of LAPACK; and matrices from which arithmetic was faster, for those
+# of some rows by more than what it takes to compile.
+_OF_MATRICES = frozenset(("triangular", "cholesky", "lu"))
+_MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
 _NARROW = ("f16", "bf16")
 
 
@@ -133,8 +137,8 @@ class KnownForms:
     sorts become sorts of integers, and short ones minima and maxima; the largest
     numbers of rows of other types than float32 are found without a sort; sine, cosine,
     tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
-    which LLVM makes vectors. Other alternatives stay undecided, so that XLA's form is
-    kept.
+    which LLVM makes vectors, and so do triangular systems and factors of many tiny
+    matrices. Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
     times, and for sums over the elements of a window whether several kernels would
@@ -270,6 +274,8 @@ def _forms(
             is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
             is_large = int(graph.element_count[node]) >= elements
             return (rule,) if is_large and not is_narrow else ()
+    if not _OF_MATRICES.isdisjoint(offered):
+        return tuple(offered) if _has_many_matrices(graph, node) else ()
     if not _OF_SORTS.isdisjoint(offered):
         elements = int(graph.element_count[node])
         forms = ("network",) if elements >= _IN_NETWORKS else ()
@@ -282,6 +288,16 @@ def _forms(
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
     return convolution_at(graph, node, attributes).forms()
+
+
+def _has_many_matrices(graph: HloGraph, node: int) -> bool:
+    """Whether a call of LAPACK, or an element of its result, is of many matrices."""
+    if graph.opcode[node] == _INDEX:
+        node = int(operands_of(graph, node)[0])
+    matrices = int(operands_of(graph, node)[0])
+    *batch, rows, _ = graph.dims[matrices, : int(graph.rank[matrices])].tolist()
+    least = _MANY_MATRICES if rows < _LARGER else _MANY_LARGER
+    return bool(math.prod(batch) >= least)
 
 
 def _extreme_forms(graph: HloGraph, node: int) -> tuple[str, ...]:

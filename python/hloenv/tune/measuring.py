@@ -54,6 +54,11 @@ class Control:
         """Whether a run is long enough to be timed."""
         return self.median_ns >= MIN_RUN_NS
 
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether a search that finds nothing faster says that nothing is."""
+        return self.is_above_clock and self.is_steady
+
     def wider(self, other: Control) -> Control:
         """The ends of both intervals that are farther from 1; steady if both are."""
         low = min(self.interval[0], other.interval[0])

@@ -544,7 +544,7 @@ class Tuner:
         ours: Result | None = None,
     ) -> Tuned:
         is_whole = (
-            control.is_above_clock
+            control.is_conclusive
             and self.state.num_measured + self.state.num_known > 0
             and not self.state.is_interrupted
             and self.space.stages == Space().stages
