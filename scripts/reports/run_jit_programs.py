@@ -55,6 +55,8 @@ _GROUPS = {
     "likewise",
     "solvers.py": "solvers, filters and layers with transposed matrices, few channels, "
     "complex or short numbers; the rules were set on these operations alone",
+    "batches.py": "many small problems at once: short sorts, tiny matrices, divisions; "
+    "likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }
