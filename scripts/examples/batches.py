@@ -6,7 +6,7 @@ Short sorts (medians, filters, the best of a few), linear algebra of tiny matric
 (Kalman filters, poses, densities) and divisions of floats: XLA sorts one row, and jax
 calls LAPACK for one matrix, after the other. The rules for these were set on the
 operations alone; the programs were written to see what they are worth in a whole.
-`PROGRAMS` maps a name to a kind and a function that makes the program and its arguments.
+`PROGRAMS` maps a name to a kind and a function that makes the program and arguments.
 """
 
 from __future__ import annotations
