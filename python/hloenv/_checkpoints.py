@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from ._files import replacing
 from ._optional import needed_by
+from ._text import shortened
 from .errors import HloEnvError
 
 _MAX_CAUSE = 300
@@ -93,4 +93,4 @@ def _cause(damage: Exception) -> str:
     text, _, rest = str(damage).strip().partition("\n")
     if text.endswith(":"):  # torch names the weights below
         text += rest.partition("\n")[0]
-    return textwrap.shorten(text, _MAX_CAUSE, placeholder=" ...")
+    return shortened(text, _MAX_CAUSE)

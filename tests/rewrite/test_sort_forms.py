@@ -147,6 +147,64 @@ def test_networks_of_each_size(dtype, length):
             check_equal(module, decided, [x], is_compiled=False)
 
 
+@pytest.mark.compile
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_network_of_one_row(dtype):
+    x = hard_numbers(dtype, (10,))
+    for fn in (jnp.sort, lambda x: jnp.sort(x)[4]):
+        module, alternatives = captured(fn, x)
+        decided = alternatives.apply(decisions_for_rule(alternatives, "network"))
+        assert "sort" not in decided.opcode_counts()
+        check_equal(module, decided, [x], is_compiled=True)
+
+
+SAMPLES, MANY = (np.ones(shape, np.float32) for shape in ((12, 64), (512, 64)))
+LONG = np.ones((32, 64), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("fn", "arrays", "is_fused"),
+    [
+        (lambda x: jnp.median(x, axis=0), [SAMPLES], True),
+        (lambda x: jnp.sort(x, axis=0)[2:5].sum(0), [SAMPLES], True),
+        # All are read, by several or of a part of the columns.
+        (lambda x: [s := jnp.sort(x, 0), s[:6], s[6:]][1:], [SAMPLES], False),
+        (lambda x: jnp.sort(x, axis=0)[:, :32], [SAMPLES], False),
+        (lambda x: jnp.sort(x, axis=0)[:, :32], [LONG], None),
+        # It is not known which.
+        (lambda x, i: jnp.sort(x, axis=0)[i], [SAMPLES, np.int32(3)], False),
+        (lambda x, q: jnp.quantile(x, q, axis=0), [SAMPLES, np.float32(0.5)], False),
+        # Each kernel of many elements would compute it for each of them.
+        (lambda x, y: y - jnp.median(x, axis=0), [SAMPLES, MANY], False),
+        (lambda x, y: y - 2 * jnp.sort(x, axis=0)[3], [SAMPLES, MANY], False),
+        (lambda x: x - jnp.median(x, axis=0), [SAMPLES], True),
+        (lambda x: x - jnp.median(x, axis=0), [LONG], None),
+    ],
+)
+def test_where_a_network_is_in_one_kernel_with_what_reads_it(fn, arrays, is_fused):
+    module, alternatives = captured(fn, *arrays)
+    has_network = "network" in rules(alternatives)
+    assert has_network == (is_fused is not None)
+    if has_network:
+        decided = alternatives.apply(decisions_for_rule(alternatives, "network"))
+        assert ("own_kernel" in decided.to_text()) == (not is_fused)
+        x = [hard_numbers(a.dtype, a.shape) if a.ndim else a for a in arrays]
+        check_equal(module, decided, x, is_compiled=False)
+
+
+def test_numbers_and_indices_are_of_one_network():
+    x = hard_numbers("float32", (50, 8))
+    module, alternatives = captured(
+        lambda x: jax.lax.sort_key_val(
+            x, jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
+        ),
+        x,
+    )
+    decided = alternatives.apply(decisions_for_rule(alternatives, "network"))
+    assert decided.opcode_counts()["minimum"] == 19
+    check_equal(module, decided, [x], is_compiled=False)
+
+
 @pytest.mark.parametrize(("length", "is_offered"), [(32, True), (33, False)])
 def test_networks_of_medians(length, is_offered):
     x = hard_numbers("float32", (length, 40))
@@ -242,6 +300,38 @@ def test_integers_that_are_ordered_by_their_sign_are_not_offered():
     without = "\n".join(line for line in plain.splitlines() if "zero" not in line)
     without = without.replace("  both = pred[] and(below, below2)\n", "")
     assert rules(capture(without, NAME)) == ["packed"]
+
+
+@pytest.mark.parametrize("has_side_effect", [False, True])
+def test_results_that_only_a_side_effect_reads(has_side_effect):
+    """They are replaced, too, but not those that nothing reads."""
+    effect = ", custom_call_has_side_effect=true" * has_side_effect
+    text = f"""HloModule m
+
+{BY_SIGN.replace("select(both, more, less)", "or(less, less)")}
+
+ENTRY main {{
+  x = s32[20] parameter(0)
+  y = f32[20] parameter(1)
+  s = (s32[20], f32[20]) sort(x, y), dimensions={{0}}, is_stable=true, to_apply=less
+  k = s32[20] get-tuple-element(s), index=0
+  e = () custom-call(k), custom_call_target="print"{effect}
+  ROOT z = f32[20] get-tuple-element(s), index=1
+}}
+"""
+    kept = ("zero", "both")
+    text = "\n".join(
+        line for line in text.splitlines() if not any(word in line for word in kept)
+    )
+    alternatives = capture(text, NAME)
+    assert rules(alternatives) == ["packed"]
+    assert "sort-forms" in alternatives.pass_names
+    (sorted_by,) = [
+        line
+        for line in alternatives.apply([1]).to_text().splitlines()
+        if " sort(" in line
+    ]
+    assert "s64[20]" in sorted_by
 
 
 def test_constants_of_other_types_in_a_comparator():

@@ -217,7 +217,7 @@ def test_what_is_kept_is_the_result_where_nothing_else_is_faster(simulated, prog
     assert "it is the result of this one, too" in tuner.state.messages[-1]
 
 
-def test_a_run_under_changing_load_replaces_nothing(simulated, program):
+def test_a_run_under_changing_load_that_finds_less_replaces_nothing(simulated, program):
     simulated.options = WIDE
     best, _ = tune(program, mode="sequence", stages=None)
     simulated.control_of = Control((0.9, 1.5), 50_000.0)

@@ -122,9 +122,9 @@ HloInstruction* PeriodicBelowLimit(HloOpcode function, HloInstruction* x,
 absl::StatusOr<HloInstruction*> BuildDoublePeriodic(HloOpcode function,
                                                     HloInstruction* x) {
   Elementwise build(x->parent(), x->shape());
-  HloInstruction* is_small = build.Add(HloInstruction::CreateCompare(
-      build.ShapeOf(xla::PRED), build.Unary(HloOpcode::kAbs, x),
-      build.Number(kMaxAngle), ComparisonDirection::kLt));
+  HloInstruction* is_small =
+      build.Compare(ComparisonDirection::kLt, build.Unary(HloOpcode::kAbs, x),
+                    build.Number(kMaxAngle));
   return WhereAll(
       is_small, {x},
       [function](Arrays of, Elementwise& in) {

@@ -215,19 +215,18 @@ absl::StatusOr<HloInstruction*> BuildRemainder(HloInstruction* x,
   HloInstruction* limit =
       build.Binary(HloOpcode::kMultiply, magnitude(Whole(y, shape)),
                    build.Number(is_double ? kMaxDoubleQuotient : kMaxQuotient));
-  const xla::Shape truth = build.ShapeOf(xla::PRED);
-  HloInstruction* is_small = build.Add(HloInstruction::CreateCompare(
-      truth, magnitude(x), limit, ComparisonDirection::kLt));
-  HloInstruction* is_fast = build.Binary(
-      HloOpcode::kAnd, is_small,
-      build.Add(HloInstruction::CreateCompare(
-          truth, limit, build.Number(std::numeric_limits<double>::infinity()),
-          ComparisonDirection::kLt)));
+  HloInstruction* is_small =
+      build.Compare(ComparisonDirection::kLt, magnitude(x), limit);
+  HloInstruction* infinity =
+      build.Number(std::numeric_limits<double>::infinity());
+  HloInstruction* is_fast =
+      build.Binary(HloOpcode::kAnd, is_small,
+                   build.Compare(ComparisonDirection::kLt, limit, infinity));
   if (is_double) {
     HloInstruction* least = build.Number(kMinDivisor * kMaxDoubleQuotient);
-    is_fast = build.Binary(HloOpcode::kAnd, is_fast,
-                           build.Add(HloInstruction::CreateCompare(
-                               truth, limit, least, ComparisonDirection::kGe)));
+    is_fast =
+        build.Binary(HloOpcode::kAnd, is_fast,
+                     build.Compare(ComparisonDirection::kGe, limit, least));
   }
   // XLA would multiply by the inverse of a constant, which is not exact.
   return WhereAll(
@@ -316,9 +315,8 @@ bool IsMeant(const HloInstruction& root, RuleContext& context) {
 }
 
 // Whether operand and result of a branch, which are in memory, fit beside what
-// the computation is given and makes. XLA fuses the others.
+// the computation is given and makes.
 bool MayBeWritten(const HloInstruction& root) {
-  if (root.shape().element_type() != xla::F64) return true;
   double others = 0;
   const auto count = [&](const HloInstruction& value) {
     xla::ShapeUtil::ForEachLeafShape(
@@ -347,9 +345,12 @@ void ProposePeriodic(const HloInstruction& root, RuleContext& context,
   const HloOpcode function = root.opcode();
   if ((function != HloOpcode::kSin && function != HloOpcode::kCos &&
        function != HloOpcode::kTan) ||
-      !IsMeant(root, context) || !MayBeWritten(root)) {
+      !IsMeant(root, context)) {
     return;
   }
+  // Those of narrow numbers have no branches.
+  const bool has_branches = root.shape().element_type() == xla::F64;
+  if (has_branches && !MayBeWritten(root)) return;
   Propose(
       PeriodicRule(), root, {root.operand(0)},
       [function, &root](Arrays x) -> absl::StatusOr<HloInstruction*> {
@@ -392,7 +393,10 @@ void ProposeErf(const HloInstruction& root, RuleContext& context,
 
 void ProposeRemainder(const HloInstruction& root, RuleContext& context,
                       std::vector<Proposal>& proposals) {
-  if (root.opcode() != HloOpcode::kRemainder || !IsMeant(root, context)) return;
+  if (root.opcode() != HloOpcode::kRemainder || !IsMeant(root, context) ||
+      !MayBeWritten(root)) {
+    return;
+  }
   const HloInstruction* divisor = root.operand(1);
   // A number is broadcast in each branch, rather than written to memory.
   if (divisor->opcode() == HloOpcode::kBroadcast &&

@@ -148,15 +148,25 @@ HloInstruction* Elementwise::Not(HloInstruction* x) {
   return Unary(HloOpcode::kNot, x);
 }
 
+HloInstruction* Elementwise::Compare(xla::ComparisonDirection direction,
+                                     HloInstruction* x, HloInstruction* y) {
+  return Add(
+      HloInstruction::CreateCompare(ShapeOf(xla::PRED), x, y, direction));
+}
+
+HloInstruction* Elementwise::Where(HloInstruction* predicate,
+                                   HloInstruction* on_true,
+                                   HloInstruction* on_false) {
+  return Add(HloInstruction::CreateTernary(
+      ShapeOf(on_true->shape().element_type()), HloOpcode::kSelect, predicate,
+      on_true, on_false));
+}
+
 HloInstruction* Elementwise::Select(xla::ComparisonDirection direction,
                                     HloInstruction* x, HloInstruction* y,
                                     HloInstruction* on_true,
                                     HloInstruction* on_false) {
-  HloInstruction* predicate =
-      Add(HloInstruction::CreateCompare(ShapeOf(xla::PRED), x, y, direction));
-  return Add(HloInstruction::CreateTernary(
-      ShapeOf(on_true->shape().element_type()), HloOpcode::kSelect, predicate,
-      on_true, on_false));
+  return Where(Compare(direction, x, y), on_true, on_false);
 }
 
 HloInstruction* TakenAlong(HloInstruction* x, HloInstruction* indices,

@@ -62,6 +62,12 @@ class Elementwise {
                               xla::HloInstruction* y);
   xla::HloInstruction* Unary(xla::HloOpcode opcode, xla::HloInstruction* x);
   xla::HloInstruction* Not(xla::HloInstruction* x);
+  xla::HloInstruction* Compare(xla::ComparisonDirection direction,
+                               xla::HloInstruction* x, xla::HloInstruction* y);
+  xla::HloInstruction* Where(xla::HloInstruction* predicate,
+                             xla::HloInstruction* on_true,
+                             xla::HloInstruction* on_false);
+  // `Where` of a comparison.
   xla::HloInstruction* Select(xla::ComparisonDirection direction,
                               xla::HloInstruction* x, xla::HloInstruction* y,
                               xla::HloInstruction* on_true,

@@ -49,6 +49,24 @@ bool Dependence::Reaches(const HloInstruction& from, const HloInstruction& to) {
   return false;
 }
 
+bool Dependence::IsLive(const HloInstruction& instruction) {
+  if (is_live_.empty()) {
+    is_live_.assign(post_order_.size(), 0);
+    for (size_t i = post_order_.size(); i-- > 0;) {
+      const HloInstruction& each = *post_order_[i];
+      if (!each.IsRoot() && !each.HasSideEffect() && is_live_[i] == 0) continue;
+      is_live_[i] = 1;
+      for (const HloInstruction* operand : each.operands()) {
+        is_live_[position_.at(operand)] = 1;
+      }
+      for (const HloInstruction* before : each.control_predecessors()) {
+        is_live_[position_.at(before)] = 1;
+      }
+    }
+  }
+  return is_live_[position_.at(&instruction)] != 0;
+}
+
 const std::vector<const HloInstruction*>& Dependence::UsersInOrder(
     const HloInstruction& instruction) {
   const auto [found, is_new] = users_.try_emplace(&instruction);
@@ -183,12 +201,9 @@ std::vector<const HloInstruction*> LiveElementsOf(
   if (instruction.shape().IsArray()) return {&instruction};
   if (instruction.IsRoot()) return {};
   std::vector<const HloInstruction*> users = context.UsersInOrder(instruction);
-  const HloInstruction& root = *instruction.parent()->root_instruction();
   users.erase(std::remove_if(users.begin(), users.end(),
-                             [&](const HloInstruction* each) {
-                               return each != &root &&
-                                      (each->user_count() == 0 ||
-                                       !context.Reaches(*each, root));
+                             [&context](const HloInstruction* each) {
+                               return !context.IsLive(*each);
                              }),
               users.end());
   return users;

@@ -41,6 +41,8 @@ class Dependence {
   }
   // Whether `to` depends on `from`, or finding that out would take too long.
   bool Reaches(const xla::HloInstruction& from, const xla::HloInstruction& to);
+  // Whether the computation's result or a side effect depends on it.
+  bool IsLive(const xla::HloInstruction& instruction);
   // The users of `instruction`, in post order; until the next call.
   const std::vector<const xla::HloInstruction*>& UsersInOrder(
       const xla::HloInstruction& instruction);
@@ -55,6 +57,7 @@ class Dependence {
   absl::flat_hash_map<const xla::HloInstruction*,
                       std::vector<const xla::HloInstruction*>>
       users_;
+  std::vector<char> is_live_;      // by position; empty until asked
   std::vector<uint64_t> visited_;  // by position: stamp of the last search
   uint64_t stamp_ = 0;
 };

@@ -41,10 +41,6 @@ constexpr int64_t kMaxElements = std::numeric_limits<int32_t>::max();
 // Numbers of 64 bits in a row, from which two sorts of integers were faster.
 constexpr int64_t kMinWideElements = 4;
 
-bool IsFloat(const xla::Shape& shape) {
-  return xla::primitive_util::IsFloatingPointType(shape.element_type());
-}
-
 // Whether it is the not-a-number that programs write, of either sign: those of
 // other bits could be told apart by a comparison with it.
 bool IsUsualNan(const Literal& scalar) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "passes/proposals/number_keys.h"
 #include "passes/proposals/own_kernel.h"
 #include "passes/proposals/sort_rules.h"
@@ -72,16 +73,12 @@ HloInstruction* SliceAt(HloInstruction* x, int64_t dimension, int64_t index) {
       xla::ShapeUtil::DeleteDimension(dimension, shape), slice));
 }
 
-bool IsFloat(const HloInstruction& x) {
-  return xla::primitive_util::IsFloatingPointType(x.shape().element_type());
-}
-
 // The key, the index and, for a float, its sign, in one integer of 64 bits.
 HloInstruction* Packed(HloInstruction* x, int64_t index, bool is_descending,
                        Elementwise& build) {
   HloInstruction* low = build.Constant<int64_t>(2 * index);
   HloInstruction* key = SortKeyOf(x, is_descending, build);
-  if (IsFloat(*x)) {
+  if (IsFloat(x->shape())) {
     HloInstruction* bits = build.Bits(build.Convert(x, xla::F32), xla::S32);
     HloInstruction* sign = build.Binary(HloOpcode::kShiftRightLogical, bits,
                                         build.Constant<int32_t>(31));
@@ -186,9 +183,15 @@ struct Network {
   bool is_read_whole = false;
 };
 
-// The sorted numbers, or their indices of 32 bits, one after the other.
-std::vector<HloInstruction*> SortedBy(const Network& network, HloInstruction* x,
-                                      bool is_index) {
+// What is read of a sort.
+struct Wanted {
+  bool numbers = false;
+  bool indices = false;
+};
+
+// The sorted numbers, and then their indices of 32 bits, one after the other.
+std::vector<HloInstruction*> SortedBy(const Network& network, Wanted wanted,
+                                      HloInstruction* x) {
   const xla::Shape& shape = x->shape();
   const int64_t dimension = network.sort.dimension;
   const bool is_descending = network.sort.is_descending;
@@ -205,53 +208,74 @@ std::vector<HloInstruction*> SortedBy(const Network& network, HloInstruction* x,
     wires[i] = Packed(wires[i], static_cast<int64_t>(i), is_descending, build);
   }
   Run(wires, /*is_descending=*/false, build);
-  for (HloInstruction*& wire : wires) {
-    wire = is_index
-               ? IndexIn(wire, build)
-               : NumberIn(wire, shape.element_type(), is_descending, build);
+  std::vector<HloInstruction*> results;
+  if (wanted.numbers) {
+    for (HloInstruction* wire : wires) {
+      results.push_back(
+          NumberIn(wire, shape.element_type(), is_descending, build));
+    }
+  }
+  if (wanted.indices) {
+    for (HloInstruction* wire : wires) results.push_back(IndexIn(wire, build));
+  }
+  return results;
+}
+
+absl::StatusOr<std::vector<HloInstruction*>> WiresOf(const Network& network,
+                                                     Wanted wanted,
+                                                     HloInstruction* x) {
+  if (!network.is_read_whole) return SortedBy(network, wanted, x);
+  size_t count = 0;
+  HLOENV_ASSIGN_OR_RETURN(
+      HloInstruction * call,
+      InOwnKernel({x}, [&](absl::Span<HloInstruction* const> in) {
+        const std::vector<HloInstruction*> all =
+            SortedBy(network, wanted, in[0]);
+        count = all.size();
+        return in[0]->parent()->AddInstruction(
+            HloInstruction::CreateTuple(all));
+      }));
+  std::vector<HloInstruction*> wires;
+  for (size_t i = 0; i < count; ++i) {
+    wires.push_back(call->parent()->AddInstruction(
+        HloInstruction::CreateGetTupleElement(call, static_cast<int64_t>(i))));
   }
   return wires;
 }
 
 absl::StatusOr<std::vector<HloInstruction*>> BuildNetwork(
     const Network& network, absl::Span<HloInstruction* const> x) {
-  const auto sorted = [&](bool is_index) -> absl::StatusOr<HloInstruction*> {
-    std::vector<HloInstruction*> wires;
-    if (network.is_read_whole) {
-      HLOENV_ASSIGN_OR_RETURN(
-          HloInstruction * call,
-          InOwnKernel({x[0]}, [&](absl::Span<HloInstruction* const> in) {
-            return in[0]->parent()->AddInstruction(HloInstruction::CreateTuple(
-                SortedBy(network, in[0], is_index)));
-          }));
-      const int64_t count = x[0]->shape().dimensions(network.sort.dimension);
-      for (int64_t i = 0; i < count; ++i) {
-        wires.push_back(call->parent()->AddInstruction(
-            HloInstruction::CreateGetTupleElement(call, i)));
-      }
-    } else {
-      wires = SortedBy(network, x[0], is_index);
-    }
-    HloInstruction* rows = RowsOf(wires);
-    return WithRowsAt(rows, network.sort.dimension);
-  };
   const KeyedSort& sort = network.sort;
-  HloInstruction* indices = nullptr;
+  const auto is_number = [&](int64_t read) {
+    return read >= 0 && x[read] == x[0];
+  };
+  Wanted wanted;
+  for (const int64_t read : sort.reads) {
+    (is_number(read) ? wanted.numbers : wanted.indices) = true;
+  }
+  HLOENV_ASSIGN_OR_RETURN(std::vector<HloInstruction*> wires,
+                          WiresOf(network, wanted, x[0]));
+  // The numbers or indices, whichever come first.
+  const auto taken = [&] {
+    const int64_t count = x[0]->shape().dimensions(sort.dimension);
+    const std::vector<HloInstruction*> first(wires.begin(),
+                                             wires.begin() + count);
+    wires.erase(wires.begin(), wires.begin() + count);
+    return WithRowsAt(RowsOf(first), sort.dimension);
+  };
+  HloInstruction* numbers = wanted.numbers ? taken() : nullptr;
+  HloInstruction* indices = wanted.indices ? taken() : nullptr;
   Elementwise build(x[0]->parent(), x[0]->shape());
   std::vector<HloInstruction*> results;
   for (size_t i = 0; i < sort.reads.size(); ++i) {
     const int64_t read = sort.reads[i];
-    if (read >= 0 && x[read] == x[0]) {
-      HLOENV_ASSIGN_OR_RETURN(HloInstruction * numbers,
-                              sorted(/*is_index=*/false));
+    if (is_number(read)) {
       results.push_back(numbers);
-      continue;
+    } else if (read < 0) {
+      results.push_back(build.Convert(indices, sort.types[i]));
+    } else {
+      results.push_back(TakenAlong(x[read], indices, sort.dimension));
     }
-    if (indices == nullptr) {
-      HLOENV_ASSIGN_OR_RETURN(indices, sorted(/*is_index=*/true));
-    }
-    results.push_back(read < 0 ? build.Convert(indices, sort.types[i])
-                               : TakenAlong(x[read], indices, sort.dimension));
   }
   return results;
 }
@@ -262,48 +286,117 @@ bool IsOfIntegers(const FoundSort& found) {
   for (const int64_t read : found.sort.reads) {
     if (read < 0 || found.reads[read] != keys) return false;
   }
-  return !IsFloat(*keys);
+  return !IsFloat(keys->shape());
 }
 
-// Whether what reads a value reads at most half of its elements, also where a
-// function that JAX calls, such as that of a sort, returns it or gets it.
-bool IsReadInPart(const HloInstruction* value) {
-  const int64_t size = xla::ShapeUtil::ElementsIn(value->shape());
-  constexpr size_t kMaxValues = 32;
-  std::vector<const HloInstruction*> values = {value};
+// What a reader of a value does with it.
+enum class Reading {
+  kEnds,      // nothing that matters for a rule
+  kPassesOn,  // gives it to its own readers
+  kFails,
+};
+
+// Whether no reader of `value` fails, also where functions that JAX calls, such
+// as that of a sort, return it or get it.
+bool AllReaders(const HloInstruction& value, bool may_be_output,
+                absl::FunctionRef<Reading(const HloInstruction& user,
+                                          const HloInstruction& read)>
+                    reading) {
+  constexpr size_t kMaxValues = 64;
+  std::vector<const HloInstruction*> values = {&value};
   for (size_t i = 0; i < values.size(); ++i) {
     if (values.size() > kMaxValues) return false;
-    if (values[i]->IsRoot()) {
-      if (values[i]->parent()->IsEntryComputation()) return false;
-      for (const HloInstruction* call :
-           values[i]->parent()->caller_instructions()) {
+    const HloInstruction& read = *values[i];
+    if (read.IsRoot()) {
+      if (read.parent()->IsEntryComputation() && !may_be_output) return false;
+      for (const HloInstruction* call : read.parent()->caller_instructions()) {
         if (call->opcode() != HloOpcode::kCall) return false;
         values.push_back(call);
       }
     }
-    for (const HloInstruction* user : values[i]->users()) {
-      switch (user->opcode()) {
-        case HloOpcode::kSlice:
-        case HloOpcode::kDynamicSlice:
-        case HloOpcode::kGather:
-          if (2 * xla::ShapeUtil::ElementsIn(user->shape()) > size) {
-            return false;
-          }
-          break;
-        case HloOpcode::kReverse:
-          values.push_back(user);
-          break;
-        case HloOpcode::kCall:
-          for (const int64_t operand : user->OperandIndices(values[i])) {
-            values.push_back(user->to_apply()->parameter_instruction(operand));
-          }
-          break;
-        default:
-          return false;
+    for (const HloInstruction* user : read.users()) {
+      if (user->opcode() == HloOpcode::kCall) {
+        for (const int64_t operand : user->OperandIndices(&read)) {
+          values.push_back(user->to_apply()->parameter_instruction(operand));
+        }
+        continue;
       }
+      const Reading found = reading(*user, read);
+      if (found == Reading::kFails) return false;
+      if (found == Reading::kPassesOn) values.push_back(user);
     }
   }
   return true;
+}
+
+// Whether XLA, if it fuses `value` with its readers, computes it for many of
+// their elements again.
+bool IsRepeated(const HloInstruction& value) {
+  constexpr int64_t kManyTimes = 16;
+  const int64_t count = xla::ShapeUtil::ElementsIn(value.shape());
+  return !AllReaders(
+      value, /*may_be_output=*/true,
+      [count](const HloInstruction& user, const HloInstruction&) {
+        if (!user.shape().IsArray()) return Reading::kEnds;
+        const int64_t elements = xla::ShapeUtil::ElementsIn(user.shape());
+        const bool is_spread = user.opcode() == HloOpcode::kBroadcast ||
+                               user.opcode() == HloOpcode::kGather;
+        if (is_spread && elements >= kManyTimes * count) return Reading::kFails;
+        const bool is_fused = user.IsElementwise() || is_spread ||
+                              user.opcode() == HloOpcode::kReshape;
+        return is_fused ? Reading::kPassesOn : Reading::kEnds;
+      });
+}
+
+// How many indices along a dimension a slice or gather of `value` reads, if it
+// is known which; nothing for other readers.
+std::optional<int64_t> NumReadBy(const HloInstruction& user,
+                                 const HloInstruction& value, int64_t dimension,
+                                 RuleContext& context) {
+  if (user.operand(0) != &value || user.OperandIndices(&value).size() > 1) {
+    return std::nullopt;
+  }
+  if (user.opcode() == HloOpcode::kSlice) {
+    return user.shape().dimensions(dimension);
+  }
+  if (user.opcode() == HloOpcode::kDynamicSlice) {
+    const HloInstruction& start = *user.operand(1 + dimension);
+    if (context.Known(start).literal == nullptr) return std::nullopt;
+    return user.shape().dimensions(dimension);
+  }
+  if (user.opcode() != HloOpcode::kGather ||
+      context.Known(*user.operand(1)).literal == nullptr) {
+    return std::nullopt;
+  }
+  // Of that dimension alone.
+  const xla::Shape& shape = value.shape();
+  for (int64_t d = 0; d < RankOf(shape); ++d) {
+    if (d != dimension && user.gather_slice_sizes()[d] != shape.dimensions(d)) {
+      return std::nullopt;
+    }
+  }
+  return xla::ShapeUtil::ElementsIn(user.shape()) *
+         shape.dimensions(dimension) / xla::ShapeUtil::ElementsIn(shape);
+}
+
+// Whether what reads a value reads at most half of its elements along a
+// dimension, and XLA would not compute these for many others again.
+bool IsReadInPart(const HloInstruction& value, int64_t dimension,
+                  RuleContext& context) {
+  int64_t num_read = 0;
+  const bool is_in_part =
+      AllReaders(value, /*may_be_output=*/false,
+                 [&](const HloInstruction& user, const HloInstruction& read) {
+                   if (user.opcode() == HloOpcode::kReverse)
+                     return Reading::kPassesOn;
+                   const std::optional<int64_t> found =
+                       NumReadBy(user, read, dimension, context);
+                   if (!found.has_value() || IsRepeated(user))
+                     return Reading::kFails;
+                   num_read += *found;
+                   return Reading::kEnds;
+                 });
+  return is_in_part && 2 * num_read <= value.shape().dimensions(dimension);
 }
 
 void ProposeNetwork(const HloInstruction& last, RuleContext& context,
@@ -319,7 +412,10 @@ void ProposeNetwork(const HloInstruction& last, RuleContext& context,
   Network network;
   network.has_equal = !IsOfIntegers(*found);
   if (network.has_equal && HasWideKeys(shape.element_type())) return;
-  network.is_read_whole = !absl::c_all_of(found->originals, &IsReadInPart);
+  network.is_read_whole =
+      !absl::c_all_of(found->originals, [&](const HloInstruction* each) {
+        return IsReadInPart(*each, found->sort.dimension, context);
+      });
   if (network.is_read_whole && wires > kMaxWiresOfWhole) return;
   network.sort = std::move(found->sort);
   ProposeMany(

@@ -9,6 +9,8 @@
 #include "passes/proposals/number_keys.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/primitive_util.h"
+#include "xla/shape.h"
 
 namespace hloenv {
 
@@ -38,6 +40,9 @@ const xla::HloInstruction* SortOf(const xla::HloInstruction& last);
 std::optional<FoundSort> FindSort(const xla::HloInstruction& last,
                                   RuleContext& context);
 
+inline bool IsFloat(const xla::Shape& shape) {
+  return xla::primitive_util::IsFloatingPointType(shape.element_type());
+}
 // Whether integers in the order of the numbers need 64 bits.
 bool HasWideKeys(xla::PrimitiveType type);
 // Signed integers of 64 bits in the order of the sort; for types without wide

@@ -201,9 +201,8 @@ class Failure {
       : build_(build), zero_(build.Constant<int32_t>(0)), first_(zero_) {}
   // Notes a step, where `is_failed` holds.
   void Add(HloInstruction* is_failed, int64_t step) {
-    HloInstruction* found = build_.Add(HloInstruction::CreateTernary(
-        build_.ShapeOf(xla::S32), HloOpcode::kSelect, is_failed,
-        build_.Constant(static_cast<int32_t>(step + 1)), zero_));
+    HloInstruction* found = build_.Where(
+        is_failed, build_.Constant(static_cast<int32_t>(step + 1)), zero_);
     first_ =
         build_.Select(ComparisonDirection::kEq, first_, zero_, found, first_);
   }
@@ -215,16 +214,6 @@ class Failure {
   HloInstruction* first_;
 };
 
-HloInstruction* Compared(HloInstruction* x, HloInstruction* y,
-                         ComparisonDirection direction, Elementwise& build) {
-  return build.Add(
-      HloInstruction::CreateCompare(build.ShapeOf(xla::PRED), x, y, direction));
-}
-
-HloInstruction* ZeroOf(const HloInstruction* like, Elementwise& build) {
-  return build.Convert(build.Number(0.0), like->shape().element_type());
-}
-
 // The triangular factor beside the other triangle as it was, and the failure.
 absl::StatusOr<Results> CholeskyOf(bool is_lower, Tiny& tiny, Arrays in) {
   Elementwise& build = tiny.build();
@@ -232,7 +221,8 @@ absl::StatusOr<Results> CholeskyOf(bool is_lower, Tiny& tiny, Arrays in) {
   const auto at = [&](size_t i, size_t j) -> HloInstruction*& {
     return is_lower ? a[i][j] : a[j][i];
   };
-  HloInstruction* zero = ZeroOf(a[0][0], build);
+  HloInstruction* zero =
+      build.Convert(build.Number(0.0), in[0]->shape().element_type());
   Failure failure(build);
   const auto less = [&](HloInstruction* from, HloInstruction* x,
                         HloInstruction* y) {
@@ -242,9 +232,9 @@ absl::StatusOr<Results> CholeskyOf(bool is_lower, Tiny& tiny, Arrays in) {
   for (size_t j = 0; j < a.size(); ++j) {
     HloInstruction* square = at(j, j);
     for (size_t k = 0; k < j; ++k) square = less(square, at(j, k), at(j, k));
-    HloInstruction* is_positive =
-        Compared(square, zero, ComparisonDirection::kGt, build);
-    failure.Add(build.Not(is_positive), static_cast<int64_t>(j));
+    // As LAPACK, for which not-a-number is no failure.
+    failure.Add(build.Compare(ComparisonDirection::kLe, square, zero),
+                static_cast<int64_t>(j));
     at(j, j) = build.Unary(HloOpcode::kSqrt, square);
     for (size_t i = j + 1; i < a.size(); ++i) {
       HloInstruction* value = at(i, j);
@@ -253,12 +243,6 @@ absl::StatusOr<Results> CholeskyOf(bool is_lower, Tiny& tiny, Arrays in) {
     }
   }
   return Results{Flat(a), {failure.first()}};
-}
-
-HloInstruction* Chosen(HloInstruction* where, HloInstruction* x,
-                       HloInstruction* y, Elementwise& build) {
-  return build.Add(HloInstruction::CreateTernary(x->shape(), HloOpcode::kSelect,
-                                                 where, x, y));
 }
 
 // Step `k` of Gaussian elimination on `a`; returns the row that was swapped
@@ -274,34 +258,34 @@ std::pair<HloInstruction*, HloInstruction*> Eliminate(size_t k, Elements& a,
   for (size_t i = k + 1; i < size; ++i) {
     HloInstruction* value = build.Unary(HloOpcode::kAbs, a[i][k]);
     HloInstruction* is_larger =
-        Compared(value, largest, ComparisonDirection::kGt, build);
-    largest = Chosen(is_larger, value, largest, build);
-    pivot = Chosen(is_larger, number(i), pivot, build);
+        build.Compare(ComparisonDirection::kGt, value, largest);
+    largest = build.Where(is_larger, value, largest);
+    pivot = build.Where(is_larger, number(i), pivot);
   }
   for (size_t i = k + 1; i < size; ++i) {
     HloInstruction* is_pivot =
-        Compared(pivot, number(i), ComparisonDirection::kEq, build);
+        build.Compare(ComparisonDirection::kEq, pivot, number(i));
     for (size_t j = 0; j < size; ++j) {
-      HloInstruction* upper = Chosen(is_pivot, a[i][j], a[k][j], build);
-      a[i][j] = Chosen(is_pivot, a[k][j], a[i][j], build);
+      HloInstruction* upper = build.Where(is_pivot, a[i][j], a[k][j]);
+      a[i][j] = build.Where(is_pivot, a[k][j], a[i][j]);
       a[k][j] = upper;
     }
   }
-  HloInstruction* is_zero = Compared(a[k][k], ZeroOf(a[k][k], build),
-                                     ComparisonDirection::kEq, build);
-  // LAPACK divides by no number below the smallest normal one, and not by
-  // not-a-number.
   const xla::PrimitiveType type = a[k][k]->shape().element_type();
-  HloInstruction* least = build.Convert(
-      build.Number(type == xla::F64
-                       ? std::numeric_limits<double>::min()
-                       : double{std::numeric_limits<float>::min()}),
-      type);
-  HloInstruction* divides = Compared(build.Unary(HloOpcode::kAbs, a[k][k]),
-                                     least, ComparisonDirection::kGe, build);
+  const auto compared = [&](ComparisonDirection direction, HloInstruction* x,
+                            double y) {
+    return build.Compare(direction, x, build.Convert(build.Number(y), type));
+  };
+  HloInstruction* is_zero = compared(ComparisonDirection::kEq, a[k][k], 0);
+  // As OpenBLAS, which does not divide by numbers below the smallest normal
+  // one, nor by not-a-number.
+  const double least = type == xla::F64 ? std::numeric_limits<double>::min()
+                                        : std::numeric_limits<float>::min();
+  HloInstruction* divides = compared(
+      ComparisonDirection::kGe, build.Unary(HloOpcode::kAbs, a[k][k]), least);
   for (size_t i = k + 1; i < size; ++i) {
     HloInstruction* factor = build.Binary(HloOpcode::kDivide, a[i][k], a[k][k]);
-    a[i][k] = Chosen(divides, factor, a[i][k], build);
+    a[i][k] = build.Where(divides, factor, a[i][k]);
     for (size_t j = k + 1; j < size; ++j) {
       a[i][j] =
           build.Binary(HloOpcode::kSubtract, a[i][j],
@@ -370,17 +354,21 @@ bool Calls(const HloInstruction& call, absl::string_view name) {
          absl::StrCat("lapack_", type == xla::F32 ? "s" : "d", name, "_ffi");
 }
 
-// A parameter of such a call, which is a letter; nothing if there is none.
-std::optional<char> LetterOf(const HloInstruction& call,
-                             absl::string_view name) {
+// A parameter of such a call, one of some letters; nothing if there is none.
+std::optional<char> LetterOf(const HloInstruction& call, absl::string_view name,
+                             absl::string_view letters) {
   const std::string& config = call.raw_backend_config_string();
-  for (const char letter : {'L', 'U', 'R', 'N', 'T', 'C'}) {
+  for (const char letter : letters) {
     const int code = letter;
     if (absl::StrContains(config, absl::StrCat(name, " = ", code, " :"))) {
       return letter;
     }
   }
   return std::nullopt;
+}
+
+std::vector<int64_t> BatchOf(const xla::Shape& matrices) {
+  return {matrices.dimensions().begin(), matrices.dimensions().end() - 2};
 }
 
 // Whether arrays of matrices are of few rows and known size.
@@ -406,16 +394,22 @@ void ProposeTriangular(const HloInstruction& root, RuleContext&,
   const xla::Shape& shape = root.operand(1)->shape();
   if (!IsTinySquare(matrices, kMaxSolved) || !IsTiny(shape, kMaxSolutions) ||
       Tiny::RowsOf(shape) * Tiny::ColumnsOf(shape) > kMaxSolutions ||
+      matrices.element_type() != shape.element_type() ||
+      BatchOf(matrices) != BatchOf(shape) ||
       !xla::ShapeUtil::Compatible(root.shape(), shape)) {
     return;
   }
-  const std::optional<char> side = LetterOf(root, "side");
-  const std::optional<char> triangle = LetterOf(root, "uplo");
-  const std::optional<char> transposed = LetterOf(root, "trans_x");
-  const std::optional<char> diagonal = LetterOf(root, "diag");
+  const std::optional<char> side = LetterOf(root, "side", "LR");
+  const std::optional<char> triangle = LetterOf(root, "uplo", "LU");
+  const std::optional<char> transposed = LetterOf(root, "trans_x", "NTC");
+  const std::optional<char> diagonal = LetterOf(root, "diag", "UN");
   if (!side || !triangle || !transposed || !diagonal) return;
   const Solve solve = {*side == 'L', *triangle == 'L', *transposed != 'N',
                        *diagonal == 'U'};
+  if (Tiny::RowsOf(matrices) !=
+      (solve.is_left ? Tiny::RowsOf(shape) : Tiny::ColumnsOf(shape))) {
+    return;
+  }
   Propose(
       TriangularRule(), root, {root.operand(0), root.operand(1)},
       [solve, &root](Arrays x) -> absl::StatusOr<HloInstruction*> {
@@ -429,18 +423,34 @@ void ProposeTriangular(const HloInstruction& root, RuleContext&,
       proposals);
 }
 
+// Whether the result of a call is factors, pivots, if it has some, and
+// failures.
+bool GivesFactors(const HloInstruction& call, bool has_pivots) {
+  const xla::Shape& matrices = call.operand(0)->shape();
+  std::vector<int64_t> sizes = BatchOf(matrices);
+  std::vector<xla::Shape> shapes = {matrices,
+                                    xla::ShapeUtil::MakeShape(xla::S32, sizes)};
+  if (has_pivots) {
+    sizes.push_back(Tiny::RowsOf(matrices));
+    shapes.insert(shapes.begin() + 1,
+                  xla::ShapeUtil::MakeShape(xla::S32, sizes));
+  }
+  return xla::ShapeUtil::Compatible(call.shape(),
+                                    xla::ShapeUtil::MakeTupleShape(shapes));
+}
+
 // Proposes to replace the used elements of a call's result.
 void ProposeFactors(const Rule& rule, const HloInstruction& last,
                     RuleContext& context, absl::string_view name,
-                    int64_t max_rows, size_t num_results,
+                    int64_t max_rows, bool has_pivots,
                     const ResultsOf& function,
                     std::vector<Proposal>& proposals) {
   if (last.opcode() != HloOpcode::kGetTupleElement) return;
   const HloInstruction& call = *last.operand(0);
   if (!Calls(call, name) || call.operand_count() != 1 ||
-      call.shape().tuple_shapes().size() != num_results ||
-      call.HasControlDependencies() || call.has_sharding() ||
-      !IsTinySquare(call.operand(0)->shape(), max_rows)) {
+      !IsTinySquare(call.operand(0)->shape(), max_rows) ||
+      !GivesFactors(call, has_pivots) || call.HasControlDependencies() ||
+      call.has_sharding()) {
     return;
   }
   std::vector<const HloInstruction*> originals = LiveElementsOf(call, context);
@@ -486,15 +496,14 @@ const Rule& CholeskyRule() {
       "round differently.",
       [](const HloInstruction& last, RuleContext& context,
          std::vector<Proposal>& proposals) {
-        if (last.opcode() != HloOpcode::kGetTupleElement ||
-            !Calls(*last.operand(0), "potrf")) {
-          return;
-        }
-        const std::optional<char> triangle = LetterOf(*last.operand(0), "uplo");
+        if (last.opcode() != HloOpcode::kGetTupleElement) return;
+        const std::optional<char> triangle =
+            LetterOf(*last.operand(0), "uplo", "LU");
         if (!triangle) return;
         const bool is_lower = *triangle == 'L';
         ProposeFactors(
-            CholeskyRule(), last, context, "potrf", kMaxCholesky, 2,
+            CholeskyRule(), last, context, "potrf", kMaxCholesky,
+            /*has_pivots=*/false,
             [is_lower](Tiny& tiny, Arrays in) {
               return CholeskyOf(is_lower, tiny, in);
             },
@@ -511,8 +520,8 @@ const Rule& LuRule() {
       "infinities other elements may be not-a-number.",
       [](const HloInstruction& last, RuleContext& context,
          std::vector<Proposal>& proposals) {
-        ProposeFactors(LuRule(), last, context, "getrf", kMaxLu, 3, &LuOf,
-                       proposals);
+        ProposeFactors(LuRule(), last, context, "getrf", kMaxLu,
+                       /*has_pivots=*/true, &LuOf, proposals);
       }};
   return rule;
 }

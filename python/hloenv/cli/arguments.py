@@ -77,7 +77,7 @@ def check_output(path: str | None) -> None:
 
     Raises:
         FileNotFoundError: its folder does not exist.
-        OSError: it is a folder, or something else than a regular file.
+        IsADirectoryError: it is a folder.
     """
     if path is None:
         return

@@ -29,7 +29,7 @@ def check_plot(path: str | None) -> None:
 
     Raises:
         ArgumentError: it has another suffix.
-        OSError: its folder does not exist, or it is no regular file.
+        OSError: its folder does not exist, or it is a folder.
         ImportError: matplotlib is missing.
     """
     if path is not None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from .._text import shortened
 from ..errors import ArgumentError, ArgumentTypeError
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.random_inputs import perturbed
@@ -100,7 +100,7 @@ def name_of(fn: Callable[..., Any]) -> str:
 
 def error_text(error: BaseException) -> str:
     """The message of an error in one line, of limited length."""
-    return textwrap.shorten(str(error), 300, placeholder=" ...")
+    return shortened(str(error), 300)
 
 
 def qualified_name(fn: Callable[..., Any]) -> str:

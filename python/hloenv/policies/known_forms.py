@@ -109,10 +109,13 @@ _CALLED = {
     "erf": 2000,
 }
 _MOST_CALLED = 64
-# Rules for calls of LAPACK; and matrices from which arithmetic was faster, for those
-# of some rows by more than what it takes to compile.
+# Rules for calls of LAPACK; and matrices from which arithmetic was faster. Of five rows
+# and more it gains too little for fewer than 2,000, as LLVM takes seconds for it.
 _OF_MATRICES = frozenset(("triangular", "cholesky", "lu"))
 _MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
+# Those and networks of sorts together, above which none is written so: each becomes
+# some 100 to 1,000 operations.
+_MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
 
 
@@ -169,7 +172,7 @@ class KnownForms:
         firsts = graph.site_choice_offsets  # the original of each site comes first
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
-        called, networks = [], set()
+        called, written, networks = [], [], set()
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
@@ -202,10 +205,17 @@ class KnownForms:
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
                         called += [index] if rule in _CALLED else []
-                        networks |= {place} if rule == "network" else set()
+                        if rule == "network":
+                            networks.add(place)
+                        if rule == "network" or rule in _OF_MATRICES:
+                            written.append(index)
                     break
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
+        if len(written) > _MOST_WRITTEN:
+            for index in written:
+                decisions[index] = choices[index].get("packed", -1)
+            networks.clear()
         # Forms of several results are alternatives of their own: one chooses between
         # another's result and its own form.
         below = {operand for site in networks for operand in operands_of(graph, site)}

@@ -128,12 +128,28 @@ def _check(
         again = context.measuring.again(candidate, round_=_SECOND_ROUND)
         check = check_of(again)
     else:
-        # It compares no function that takes longer than it may.
-        seconds = max(_CHECK_SECONDS, 1.5e-9 * control.median_ns)
-        check = program.check(candidate.recipe, seconds)
+        check = program.check(candidate.recipe, _seconds(control))
     if numerics == "exact" and check.is_bitwise is False:
         return Check(reason=NOT_BITWISE)
     return check
+
+
+def differs(program: Program, kept: Tuned, control: Control) -> bool:
+    """Whether the outputs of a kept entry differ in the comparison of a last check.
+
+    Those of a module were compared when it was measured.
+    """
+    if program.check is None or kept.recipe is None:
+        return False
+    try:
+        return bool(program.check(kept.recipe, _seconds(control)).reason)
+    except HloEnvError:
+        return True
+
+
+def _seconds(control: Control) -> float:
+    """That a comparison may take: it compares no function that takes longer."""
+    return max(_CHECK_SECONDS, 1.5e-9 * control.median_ns)
 
 
 def check_of(measurement: Measurement) -> Check:

@@ -38,8 +38,9 @@ from .patching import identity_of, jit_replaced, own_jit_replaced
 _MAX_KEPT_BYTES = 1 << 31
 # Seconds that a script has to call a function, before it is ended anywhere.
 _GRACE_S = 1.0
-# And after which it is ended once more, where it takes that for an error.
-_AGAIN_S = 5.0
+# And after which it is ended once more, where it takes that for an error; what it does
+# at its end, as writing a checkpoint, may take as long.
+_AGAIN_S = 30.0
 
 
 @dataclass

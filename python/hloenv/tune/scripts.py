@@ -116,6 +116,8 @@ def tune_script(
     worth = recording.worth_tuning(share=_MIN_SHARE, most=_MAX_FUNCTIONS)
     chosen, left = worth[:most], worth[most:]
     if not chosen:
+        if recording.is_interrupted:
+            raise KeyboardInterrupt
         raise recording.failure or ScriptError(
             f"{path} calls no function of jax.jit more than once with arrays of the "
             f"same shapes ({len(recording.functions)} functions were called in "
@@ -144,9 +146,11 @@ def tune_script(
         except KeyboardInterrupt:
             if not found:
                 raise
+            left = []
             break
         else:
             if tuner.state.is_interrupted:
+                left = []
                 break
     found += [TunedFunction(hot, None, NO_TIME) for hot in left]
     return TunedScript(recording, tuple(found))

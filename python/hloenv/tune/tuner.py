@@ -21,7 +21,7 @@ from ..jax.kept import kept_path
 from .ablation import PLAIN, plain_result, rows_alone, rows_of_best
 from .arms import Arm, Bandit, RulesArm, StageArm
 from .build import Candidate, build_candidate
-from .checking import NOT_BITWISE, Context, check_best, reason_of_none
+from .checking import NOT_BITWISE, Context, check_best, differs, reason_of_none
 from .entries import identity_of
 from .joint import bases, joint_arms
 from .journal import Journal, Result, features_of, journal_path, near
@@ -558,7 +558,7 @@ class Tuner:
             if not found.is_ok or found.interval[0] <= 1:
                 return False
             if ours is None:
-                return True
+                return not differs(self._program, kept, control)
             # Both in the same way: a function is checked in another.
             result = self._afresh(measuring, ours, _KEPT_ROUND, control)
             return not result.is_ok or found.speedup > result.speedup
