@@ -63,3 +63,29 @@ def test_one_form_of_a_sort_of_which_both_results_are_read():
     alternatives = capture(text, "sort-forms")
     assert rules(alternatives) == ["packed", "network"]
     assert get_policy("known-forms")(alternatives).tolist() == [-1, 1]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(32, 1), (33, -1)])
+def test_networks_of_many_sorts_would_take_long_to_compile(count, expected):
+    shape = "s32[1024,8]"
+    sorts = "".join(
+        f"  s{i} = {shape} sort(x{i}), dimensions={{1}}, to_apply=less\n"
+        f"  x{i + 1} = {shape} negate(s{i})\n"
+        for i in range(count)
+    )
+    text = f"""HloModule m
+
+less {{
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}}
+
+ENTRY main {{
+  x0 = {shape} parameter(0)
+{sorts}  ROOT t = {shape} copy(x{count})
+}}
+"""
+    alternatives = capture(text, "sort-forms")
+    assert rules(alternatives) == ["network"] * count
+    assert set(get_policy("known-forms")(alternatives).tolist()) == {expected}
