@@ -69,8 +69,8 @@ def test_one_form_of_a_sort_of_which_both_results_are_read():
 def test_networks_of_many_sorts_would_take_long_to_compile(count, expected):
     shape = "s32[1024,8]"
     sorts = "".join(
-        f"  s{i} = {shape} sort(x{i}), dimensions={{1}}, to_apply=less\n"
-        f"  x{i + 1} = {shape} negate(s{i})\n"
+        f"  sorted{i} = {shape} sort(x{i}), dimensions={{1}}, to_apply=less\n"
+        f"  x{i + 1} = {shape} negate(sorted{i})\n"
         for i in range(count)
     )
     text = f"""HloModule m

@@ -91,8 +91,8 @@ HloInstruction* Packed(HloInstruction* x, int64_t index, bool is_descending,
 }
 
 // The number in a packed one.
-HloInstruction* NumberIn(HloInstruction* packed, xla::PrimitiveType type,
-                         bool is_descending, Elementwise& build) {
+HloInstruction* NumberOfPacked(HloInstruction* packed, xla::PrimitiveType type,
+                               bool is_descending, Elementwise& build) {
   HloInstruction* wide = build.Binary(HloOpcode::kShiftRightArithmetic, packed,
                                       build.Constant<int64_t>(32));
   if (is_descending) wide = build.Not(wide);
@@ -118,7 +118,7 @@ HloInstruction* NumberIn(HloInstruction* packed, xla::PrimitiveType type,
   return build.Convert(build.Bits(bits, xla::F32), type);
 }
 
-HloInstruction* IndexIn(HloInstruction* packed, Elementwise& build) {
+HloInstruction* IndexOfPacked(HloInstruction* packed, Elementwise& build) {
   HloInstruction* low = build.Binary(HloOpcode::kAnd, packed,
                                      build.Constant<int64_t>(0xffffffff));
   return build.Convert(build.Binary(HloOpcode::kShiftRightLogical, low,
@@ -212,11 +212,12 @@ std::vector<HloInstruction*> SortedBy(const Network& network, Wanted wanted,
   if (wanted.numbers) {
     for (HloInstruction* wire : wires) {
       results.push_back(
-          NumberIn(wire, shape.element_type(), is_descending, build));
+          NumberOfPacked(wire, shape.element_type(), is_descending, build));
     }
   }
   if (wanted.indices) {
-    for (HloInstruction* wire : wires) results.push_back(IndexIn(wire, build));
+    for (HloInstruction* wire : wires)
+      results.push_back(IndexOfPacked(wire, build));
   }
   return results;
 }
