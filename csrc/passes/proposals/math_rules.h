@@ -64,8 +64,8 @@ xla::HloInstruction* CorrectedRest(xla::HloInstruction* rest,
                                    xla::HloInstruction* divisor,
                                    Elementwise& build);
 
-const Rule& TriangularRule();  // tiny_linalg.cc
-const Rule& CholeskyRule();    // tiny_linalg.cc
-const Rule& LuRule();          // tiny_linalg.cc
+const Rule& TriangularRule();  // lapack_calls.cc
+const Rule& CholeskyRule();    // lapack_calls.cc
+const Rule& LuRule();          // lapack_calls.cc
 
 }  // namespace hloenv
