@@ -27,23 +27,32 @@ def replacing(path: Path) -> Iterator[Path]:
     check_no_folder(path)
     # Other threads, and processes of another PID namespace, may write it too.
     name = f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
-    stays = _stays(path)
-    folder = Path(tempfile.gettempdir()) if stays else path.parent
-    draft = folder / name
-    try:
-        yield draft
-        if stays:
-            with draft.open("rb") as source, path.open("ab") as target:
-                shutil.copyfileobj(source, target)
-        else:
-            draft.replace(path)
-    except OSError as error:
-        # The user knows `path`, and a full disk names no file.
-        if error.errno is None or error.filename not in (None, str(draft), draft):
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        draft.unlink(missing_ok=True)
+    with _draft_folder(path) as folder:
+        draft = folder / name
+        try:
+            yield draft
+            if folder == path.parent:
+                draft.replace(path)
+            else:
+                with draft.open("rb") as source, path.open("ab") as target:
+                    shutil.copyfileobj(source, target)
+        except OSError as error:
+            # The user knows `path`, and a full disk names no file.
+            if error.errno is None or error.filename not in (None, str(draft), draft):
+                raise
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _draft_folder(path: Path) -> Iterator[Path]:
+    """That of a regular file; for what stays where it is, one of this user alone."""
+    if not _stays(path):
+        yield path.parent
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def check_no_folder(path: Path) -> None:

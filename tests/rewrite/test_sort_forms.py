@@ -325,7 +325,6 @@ ENTRY main {{
     )
     alternatives = capture(text, NAME)
     assert rules(alternatives) == ["packed"]
-    assert "sort-forms" in alternatives.pass_names
     (sorted_by,) = [
         line
         for line in alternatives.apply([1]).to_text().splitlines()

@@ -2,6 +2,7 @@
 #include "passes/proposals/labelled.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_computation.h"
@@ -139,6 +140,12 @@ Labelled WithUnit(const Labelled& array, int64_t at, char label) {
   return Reshaped(array, std::move(labels), sizes);
 }
 
+std::string LabelsOf(int64_t rank) {
+  std::string labels(rank, '\0');
+  std::iota(labels.begin(), labels.end(), '\1');
+  return labels;
+}
+
 Labelled Sliced(const Labelled& array, absl::Span<const Cut> cuts) {
   Sizes starts(array.labels.size(), 0);
   Sizes limits = SizesOf(array);
@@ -208,6 +215,15 @@ Labelled Concatenated(absl::Span<const Labelled> arrays, char label) {
   return {Add(first, HloInstruction::CreateConcatenate(
                          ShapeWith(first, sizes), values, first.At(label))),
           first.labels};
+}
+
+Labelled Stacked(absl::Span<const Labelled> arrays, char label,
+                 absl::string_view labels) {
+  std::vector<Labelled> units;
+  for (const Labelled& array : arrays) {
+    units.push_back(WithUnit(array, 0, label));
+  }
+  return Ordered(Concatenated(units, label), labels);
 }
 
 Labelled SumOf(absl::Span<const Labelled> arrays) {

@@ -36,6 +36,8 @@ struct Labelled {
   }
 };
 
+// Labels of the dimensions of an array of so many, at most kMaxLabels.
+std::string LabelsOf(int64_t rank);
 // Two labels next to each other.
 inline std::string Pair(char first, char second) { return {first, second}; }
 
@@ -82,6 +84,10 @@ Labelled Padded(const Labelled& array, absl::Span<const Padding> paddings);
 Labelled Reversed(const Labelled& array, absl::string_view labels);
 // Along an existing dimension; not empty.
 Labelled Concatenated(absl::Span<const Labelled> arrays, char label);
+// As a further dimension, in this order of the labels; not empty, with equal
+// labels.
+Labelled Stacked(absl::Span<const Labelled> arrays, char label,
+                 absl::string_view labels);
 // Elementwise, as a balanced tree; not empty, with equal labels.
 Labelled SumOf(absl::Span<const Labelled> arrays);
 // The same, plus zero: the sum of nothing but negative zeros is a positive one,

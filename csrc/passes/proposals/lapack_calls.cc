@@ -42,24 +42,20 @@ absl::StatusOr<std::vector<HloInstruction*>> Apart(
     Arrays operands, const std::vector<xla::Shape>& shapes,
     const ResultsOf& function) {
   std::vector<size_t> sizes;
-  const auto body = [&](Arrays in) -> absl::StatusOr<HloInstruction*> {
+  const auto body =
+      [&](Arrays in) -> absl::StatusOr<std::vector<HloInstruction*>> {
     Tiny tiny(in[0]->parent(), in[0]->shape());
     HLOENV_ASSIGN_OR_RETURN(const Results all, function(tiny, in));
     for (const auto& each : all) sizes.push_back(each.size());
-    return in[0]->parent()->AddInstruction(
-        HloInstruction::CreateTuple(Flat(all)));
+    return Flat(all);
   };
-  HLOENV_ASSIGN_OR_RETURN(HloInstruction * call, InOwnKernel(operands, body));
+  HLOENV_ASSIGN_OR_RETURN(const std::vector<HloInstruction*> all,
+                          AllInOwnKernels(operands, body));
   Tiny tiny(operands[0]->parent(), operands[0]->shape());
   std::vector<HloInstruction*> results;
-  int64_t index = 0;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    std::vector<HloInstruction*> parts;
-    for (size_t j = 0; j < sizes[i]; ++j) {
-      parts.push_back(tiny.build().Add(
-          HloInstruction::CreateGetTupleElement(call, index++)));
-    }
-    results.push_back(tiny.Joined(parts, shapes[i]));
+  auto part = all.begin();
+  for (size_t i = 0; i < shapes.size(); part += sizes[i++]) {
+    results.push_back(tiny.Joined({part, part + sizes[i]}, shapes[i]));
   }
   return results;
 }

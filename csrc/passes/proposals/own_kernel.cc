@@ -34,4 +34,24 @@ absl::StatusOr<HloInstruction*> InOwnKernel(
   return call;
 }
 
+absl::StatusOr<std::vector<HloInstruction*>> AllInOwnKernels(
+    absl::Span<HloInstruction* const> operands, const KernelsBody& body) {
+  size_t count = 0;
+  const auto tuple = [&](absl::Span<HloInstruction* const> parameters)
+      -> absl::StatusOr<HloInstruction*> {
+    HLOENV_ASSIGN_OR_RETURN(const std::vector<HloInstruction*> results,
+                            body(parameters));
+    count = results.size();
+    return results.front()->parent()->AddInstruction(
+        HloInstruction::CreateTuple(results));
+  };
+  HLOENV_ASSIGN_OR_RETURN(HloInstruction * call, InOwnKernel(operands, tuple));
+  std::vector<HloInstruction*> results;
+  for (size_t i = 0; i < count; ++i) {
+    results.push_back(call->parent()->AddInstruction(
+        HloInstruction::CreateGetTupleElement(call, static_cast<int64_t>(i))));
+  }
+  return results;
+}
+
 }  // namespace hloenv

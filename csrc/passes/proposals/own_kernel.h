@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -17,5 +18,12 @@ using KernelBody = std::function<absl::StatusOr<xla::HloInstruction*>(
 // so that its kernels are its own.
 absl::StatusOr<xla::HloInstruction*> InOwnKernel(
     absl::Span<xla::HloInstruction* const> operands, const KernelBody& body);
+
+using KernelsBody =
+    std::function<absl::StatusOr<std::vector<xla::HloInstruction*>>(
+        absl::Span<xla::HloInstruction* const> parameters)>;
+// The same for several results, which are arrays.
+absl::StatusOr<std::vector<xla::HloInstruction*>> AllInOwnKernels(
+    absl::Span<xla::HloInstruction* const> operands, const KernelsBody& body);
 
 }  // namespace hloenv

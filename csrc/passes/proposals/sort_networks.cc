@@ -12,10 +12,12 @@
 // apart, such as zeros by their signs, a key has the index in its lower bits.
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "passes/proposals/labelled.h"
 #include "passes/proposals/number_keys.h"
 #include "passes/proposals/own_kernel.h"
 #include "passes/proposals/partial_reads.h"
@@ -55,22 +57,6 @@ std::vector<std::pair<int64_t, int64_t>> PairsOf(int64_t wires) {
     }
   }
   return pairs;
-}
-
-// The elements at one index of a dimension, without it.
-HloInstruction* SliceAt(HloInstruction* x, int64_t dimension, int64_t index) {
-  xla::Shape shape = x->shape();
-  std::vector<int64_t> starts(shape.dimensions().size(), 0);
-  std::vector<int64_t> limits(shape.dimensions().begin(),
-                              shape.dimensions().end());
-  starts[dimension] = index;
-  limits[dimension] = index + 1;
-  shape.set_dimensions(dimension, 1);
-  HloInstruction* slice =
-      x->parent()->AddInstruction(HloInstruction::CreateSlice(
-          shape, x, starts, limits, std::vector<int64_t>(starts.size(), 1)));
-  return x->parent()->AddInstruction(HloInstruction::CreateReshape(
-      xla::ShapeUtil::DeleteDimension(dimension, shape), slice));
 }
 
 // The key, the index and, for a float, its sign, in one integer of 64 bits.
@@ -139,41 +125,6 @@ void Run(std::vector<HloInstruction*>& wires, bool is_descending,
   }
 }
 
-// The wires as rows of an array.
-HloInstruction* RowsOf(const std::vector<HloInstruction*>& wires) {
-  xla::HloComputation* computation = wires[0]->parent();
-  std::vector<int64_t> sizes = {1};
-  for (const int64_t size : wires[0]->shape().dimensions()) {
-    sizes.push_back(size);
-  }
-  const xla::PrimitiveType type = wires[0]->shape().element_type();
-  const xla::Shape row = xla::ShapeUtil::MakeShape(type, sizes);
-  std::vector<HloInstruction*> rows;
-  for (HloInstruction* wire : wires) {
-    rows.push_back(
-        computation->AddInstruction(HloInstruction::CreateReshape(row, wire)));
-  }
-  sizes[0] = static_cast<int64_t>(wires.size());
-  return computation->AddInstruction(HloInstruction::CreateConcatenate(
-      xla::ShapeUtil::MakeShape(type, sizes), rows, 0));
-}
-
-// An array with its first dimension at another place.
-HloInstruction* WithRowsAt(HloInstruction* rows, int64_t dimension) {
-  if (dimension == 0) return rows;
-  std::vector<int64_t> permutation(rows->shape().dimensions().size());
-  absl::c_iota(permutation, 0);
-  std::rotate(permutation.begin(), permutation.begin() + 1,
-              permutation.begin() + dimension + 1);
-  std::vector<int64_t> sizes;
-  for (const int64_t d : permutation) {
-    sizes.push_back(rows->shape().dimensions(d));
-  }
-  const xla::PrimitiveType type = rows->shape().element_type();
-  return rows->parent()->AddInstruction(HloInstruction::CreateTranspose(
-      xla::ShapeUtil::MakeShape(type, sizes), rows, permutation));
-}
-
 struct Network {
   KeyedSort sort;
   // Whether equal keys can be told apart.
@@ -193,11 +144,13 @@ struct Wanted {
 std::vector<HloInstruction*> SortedBy(const Network& network, Wanted wanted,
                                       HloInstruction* x) {
   const xla::Shape& shape = x->shape();
-  const int64_t dimension = network.sort.dimension;
   const bool is_descending = network.sort.is_descending;
+  const Labelled all = {x, LabelsOf(RankOf(shape))};
+  const char label = all.labels[network.sort.dimension];
   std::vector<HloInstruction*> wires;
-  for (int64_t i = 0; i < shape.dimensions(dimension); ++i) {
-    wires.push_back(SliceAt(x, dimension, i));
+  for (int64_t i = 0; i < all.SizeOf(label); ++i) {
+    wires.push_back(
+        WithoutUnits(Sliced(all, {{label, i, 1}}), {&label, 1}).value);
   }
   Elementwise build(x->parent(), wires[0]->shape());
   if (!network.has_equal) {
@@ -222,28 +175,6 @@ std::vector<HloInstruction*> SortedBy(const Network& network, Wanted wanted,
   return results;
 }
 
-absl::StatusOr<std::vector<HloInstruction*>> WiresOf(const Network& network,
-                                                     Wanted wanted,
-                                                     HloInstruction* x) {
-  if (!network.is_read_whole) return SortedBy(network, wanted, x);
-  size_t count = 0;
-  HLOENV_ASSIGN_OR_RETURN(
-      HloInstruction * call,
-      InOwnKernel({x}, [&](absl::Span<HloInstruction* const> in) {
-        const std::vector<HloInstruction*> all =
-            SortedBy(network, wanted, in[0]);
-        count = all.size();
-        return in[0]->parent()->AddInstruction(
-            HloInstruction::CreateTuple(all));
-      }));
-  std::vector<HloInstruction*> wires;
-  for (size_t i = 0; i < count; ++i) {
-    wires.push_back(call->parent()->AddInstruction(
-        HloInstruction::CreateGetTupleElement(call, static_cast<int64_t>(i))));
-  }
-  return wires;
-}
-
 absl::StatusOr<std::vector<HloInstruction*>> BuildNetwork(
     const Network& network, absl::Span<HloInstruction* const> x) {
   const KeyedSort& sort = network.sort;
@@ -254,15 +185,26 @@ absl::StatusOr<std::vector<HloInstruction*>> BuildNetwork(
   for (const int64_t read : sort.reads) {
     (is_number(read) ? wanted.numbers : wanted.indices) = true;
   }
-  HLOENV_ASSIGN_OR_RETURN(std::vector<HloInstruction*> wires,
-                          WiresOf(network, wanted, x[0]));
+  const auto sorted = [&](absl::Span<HloInstruction* const> in) {
+    return SortedBy(network, wanted, in[0]);
+  };
+  std::vector<HloInstruction*> wires;
+  if (network.is_read_whole) {
+    HLOENV_ASSIGN_OR_RETURN(wires, AllInOwnKernels({x[0]}, sorted));
+  } else {
+    wires = sorted(x);
+  }
+  const std::string labels = LabelsOf(RankOf(x[0]->shape()));
+  const char label = labels[sort.dimension];
+  std::string others = labels;
+  others.erase(sort.dimension, 1);
   // The numbers or indices, whichever come first.
   const auto taken = [&] {
     const int64_t count = x[0]->shape().dimensions(sort.dimension);
-    const std::vector<HloInstruction*> first(wires.begin(),
-                                             wires.begin() + count);
+    std::vector<Labelled> first;
+    for (int64_t i = 0; i < count; ++i) first.push_back({wires[i], others});
     wires.erase(wires.begin(), wires.begin() + count);
-    return WithRowsAt(RowsOf(first), sort.dimension);
+    return Stacked(first, label, labels).value;
   };
   HloInstruction* numbers = wanted.numbers ? taken() : nullptr;
   HloInstruction* indices = wanted.indices ? taken() : nullptr;
@@ -297,7 +239,7 @@ void ProposeNetwork(const HloInstruction& last, RuleContext& context,
   const xla::Shape& shape = root->operand(0)->shape();
   const int64_t wires = shape.dimensions(
       xla::Cast<xla::HloSortInstruction>(root)->sort_dimension());
-  if (wires > kMaxWires) return;
+  if (wires > kMaxWires || RankOf(shape) > kMaxLabels) return;
   std::optional<FoundSort> found = FindSort(last, context);
   if (!found.has_value()) return;
   Network network;

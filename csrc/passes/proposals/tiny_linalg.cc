@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "passes/proposals/labelled.h"
 #include "passes/proposals/own_kernel.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_instructions.h"
@@ -29,17 +30,16 @@ Tiny::Tiny(xla::HloComputation* computation, const xla::Shape& matrices)
 Elements Tiny::ElementsOf(HloInstruction* x) {
   const int64_t rows = RowsOf(x->shape());
   const int64_t columns = ColumnsOf(x->shape());
-  const xla::PrimitiveType type = x->shape().element_type();
-  HloInstruction* flat = build_.Add(HloInstruction::CreateReshape(
-      xla::ShapeUtil::MakeShape(type, {count_, rows, columns}), x));
+  const Labelled all = {build_.Add(HloInstruction::CreateReshape(
+                            xla::ShapeUtil::MakeShape(x->shape().element_type(),
+                                                      {count_, rows, columns}),
+                            x)),
+                        "mij"};
   Elements elements(rows);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
-      HloInstruction* slice = build_.Add(HloInstruction::CreateSlice(
-          xla::ShapeUtil::MakeShape(type, {count_, 1, 1}), flat, {0, i, j},
-          {count_, i + 1, j + 1}, {1, 1, 1}));
-      elements[i].push_back(build_.Add(
-          HloInstruction::CreateReshape(build_.ShapeOf(type), slice)));
+      const Labelled one = Sliced(all, {{'i', i, 1}, {'j', j, 1}});
+      elements[i].push_back(WithoutUnits(one, "ij").value);
     }
   }
   return elements;
@@ -47,22 +47,13 @@ Elements Tiny::ElementsOf(HloInstruction* x) {
 
 HloInstruction* Tiny::Joined(const std::vector<HloInstruction*>& parts,
                              const xla::Shape& shape) {
-  const xla::PrimitiveType type = parts[0]->shape().element_type();
-  const auto size = static_cast<int64_t>(parts.size());
-  HloInstruction* whole = parts[0];
-  if (size > 1) {
-    std::vector<HloInstruction*> rows;
-    for (HloInstruction* part : parts) {
-      rows.push_back(build_.Add(HloInstruction::CreateReshape(
-          xla::ShapeUtil::MakeShape(type, {1, count_}), part)));
-    }
-    whole = build_.Add(HloInstruction::CreateConcatenate(
-        xla::ShapeUtil::MakeShape(type, {size, count_}), rows, 0));
-    whole = build_.Add(HloInstruction::CreateTranspose(
-        xla::ShapeUtil::MakeShape(type, {count_, size}), whole, {1, 0}));
-  }
+  std::vector<Labelled> all;
+  for (HloInstruction* part : parts) all.push_back({part, "m"});
+  HloInstruction* whole = Stacked(all, 'e', "me").value;
   return build_.Add(HloInstruction::CreateReshape(
-      xla::ShapeUtil::MakeShape(type, shape.dimensions()), whole));
+      xla::ShapeUtil::MakeShape(whole->shape().element_type(),
+                                shape.dimensions()),
+      whole));
 }
 
 std::vector<HloInstruction*> Flat(const Results& results) {
@@ -219,27 +210,24 @@ std::pair<HloInstruction*, HloInstruction*> Eliminate(size_t k, Elements& a,
 
 // `Eliminate` in kernels of its own, which later steps do not compute again.
 absl::StatusOr<std::pair<HloInstruction*, HloInstruction*>> EliminateApart(
-    size_t k, Elements& a, Elementwise& build) {
+    size_t k, Elements& a) {
   const size_t size = a.size();
-  HLOENV_ASSIGN_OR_RETURN(
-      HloInstruction * call, InOwnKernel(Flat(a), [&](Arrays in) {
-        Elements inside(size);
-        for (size_t i = 0; i < in.size(); ++i)
-          inside[i / size].push_back(in[i]);
-        Elementwise own(in[0]->parent(), in[0]->shape());
-        const auto [pivot, is_zero] = Eliminate(k, inside, own);
-        std::vector<HloInstruction*> parts = Flat(inside);
-        parts.push_back(pivot);
-        parts.push_back(is_zero);
-        return in[0]->parent()->AddInstruction(
-            HloInstruction::CreateTuple(parts));
-      }));
-  const auto part = [&](size_t index) {
-    return build.Add(HloInstruction::CreateGetTupleElement(
-        call, static_cast<int64_t>(index)));
-  };
-  for (size_t i = 0; i < size * size; ++i) a[i / size][i % size] = part(i);
-  return std::pair(part(size * size), part(size * size + 1));
+  HLOENV_ASSIGN_OR_RETURN(const std::vector<HloInstruction*> results,
+                          AllInOwnKernels(Flat(a), [&](Arrays in) {
+                            Elements inside(size);
+                            for (size_t i = 0; i < in.size(); ++i) {
+                              inside[i / size].push_back(in[i]);
+                            }
+                            Elementwise own(in[0]->parent(), in[0]->shape());
+                            const auto [pivot, is_zero] =
+                                Eliminate(k, inside, own);
+                            std::vector<HloInstruction*> all = Flat(inside);
+                            all.push_back(pivot);
+                            all.push_back(is_zero);
+                            return all;
+                          }));
+  for (size_t i = 0; i < size * size; ++i) a[i / size][i % size] = results[i];
+  return std::pair(results[size * size], results[size * size + 1]);
 }
 
 }  // namespace
@@ -254,7 +242,7 @@ absl::StatusOr<Results> LuOf(Tiny& tiny, Arrays in) {
     if (static_cast<int64_t>(a.size()) <= kMaxFusedLu) {
       found = Eliminate(k, a, build);
     } else {
-      HLOENV_ASSIGN_OR_RETURN(found, EliminateApart(k, a, build));
+      HLOENV_ASSIGN_OR_RETURN(found, EliminateApart(k, a));
     }
     pivots.push_back(found.first);
     failure.Add(found.second, static_cast<int64_t>(k));

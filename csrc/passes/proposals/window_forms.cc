@@ -15,7 +15,6 @@
 //          b = maximum(a[0:253,:], a[2:255,:])   of four
 //          c = maximum(b[0:250,:], b[3:253,:])   of seven; columns likewise
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "absl/algorithm/container.h"
@@ -142,8 +141,7 @@ class Doubling {
 
   HloInstruction* Slice(HloInstruction* x, int64_t start, int64_t limit,
                         int64_t stride) const {
-    std::string labels(RankOf(x->shape()), '\0');
-    std::iota(labels.begin(), labels.end(), '\1');
+    const std::string labels = LabelsOf(RankOf(x->shape()));
     const int64_t size = (limit - start + stride - 1) / stride;
     return Sliced({x, labels}, {{labels[dimension_], start, size, stride}})
         .value;

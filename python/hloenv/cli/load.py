@@ -182,7 +182,5 @@ def _lower(function: Any, value: Any) -> HloModule:
 def _from_bytes(data: bytes) -> HloModule:
     try:
         return read_text_or_proto(data)
-    except (ParseError, UnicodeDecodeError) as error:
-        raise ParseError(f"standard input: {error}") from None
-    except (InvalidModuleError, PositionError) as error:
+    except (ParseError, InvalidModuleError, PositionError) as error:
         raise type(error)(f"standard input: {error}") from None
