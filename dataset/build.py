@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import shutil
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -78,16 +81,50 @@ def build(
         on_progress(source, outcome)
         return outcome
 
-    with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool:
+    with (
+        _late_interrupts(),
+        concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool,
+    ):
         try:
             outcomes = list(pool.map(one, sources))
         except BaseException:
             sandbox.STOP.set()
             pool.shutdown(cancel_futures=True)
             raise
-        finally:
-            sandbox.STOP.clear()
     return assemble(sources, outcomes, settings, merge=merge)
+
+
+@contextlib.contextmanager
+def _late_interrupts() -> Iterator[None]:
+    """Ctrl-C stops the sources, and is raised once all threads have ended.
+
+    Raised at once, KeyboardInterrupt may leave this thread with the lock of a future,
+    for which a thread of the pool, and so the build, would wait forever. A second
+    Ctrl-C is raised at once.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    is_interrupted = False
+
+    def stop(*_: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        sandbox.STOP.set()
+        signal.signal(signal.SIGINT, before)
+
+    if is_main and callable(before):
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    except sandbox.StoppedError:
+        if not is_interrupted:
+            raise
+    finally:
+        sandbox.STOP.clear()
+        if is_main and callable(before):
+            signal.signal(signal.SIGINT, before)
+    if is_interrupted:
+        raise KeyboardInterrupt
 
 
 def assemble(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from pathlib import Path
 
@@ -239,6 +240,43 @@ def test_a_killed_build_resumes(toy, tmp_path):
     )
     assert started == ["zz"]
     assert [outcome.status for outcome in summary.outcomes] == ["done", "done"]
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_does_not_keep_the_lock_of_a_future(tmp_path, monkeypatch):
+    # Python may raise KeyboardInterrupt between the lock of a future and the block that
+    # releases it; a thread of the pool then waited for it, and the build never ended.
+    is_second = threading.Event()
+    stopped = []
+
+    def harvest(source, settings):
+        if source == "first":
+            time.sleep(0.1)  # The main thread waits for this one meanwhile.
+            is_second.set()
+            return build.Outcome(source)
+        sandbox.STOP.wait()
+        stopped.append(source)
+        raise sandbox.StoppedError
+
+    def interrupt(frame, event, _):
+        is_lock = frame.f_code is threading.Condition.__enter__.__code__
+        if is_lock and event == "return" and is_second.is_set() and not stopped:
+            is_second.clear()
+            signal.raise_signal(signal.SIGINT)
+        return interrupt if is_lock else None
+
+    monkeypatch.setattr(build, "harvest", harvest)
+    monkeypatch.setattr(build, "load_outcome", lambda source, settings: None)
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            build.build(["first", "second"], Settings(out=tmp_path))
+    finally:
+        sys.settrace(before)
+    assert stopped == ["second"]
+    assert not sandbox.STOP.is_set()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.jax

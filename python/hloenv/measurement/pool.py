@@ -12,14 +12,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any
 
 from ..errors import ArgumentError
@@ -215,6 +210,9 @@ class Evaluator:
         # The candidates of each running key; the first one started it.
         indices: dict[RecordKey, list[int]] = {}
         waiting = enumerate(candidates)
+        # Not `concurrent.futures.wait`: Ctrl-C in it may keep the locks of futures, and
+        # their threads then never end.
+        finished: SimpleQueue[Future[Measurement]] = SimpleQueue()
         is_more = True
         try:
             while is_more or running:
@@ -233,21 +231,22 @@ class Evaluator:
                         yield Result(index, stored, is_new=False)
                         continue
                     task = Task(candidate, original, given, self.settings)
-                    running[self._executor.submit(task)] = key
+                    future = self._executor.submit(task)
+                    running[future] = key
                     indices[key] = [index]
+                    future.add_done_callback(finished.put)
                 if not running:
                     continue
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    key = running.pop(future)
-                    measurement = future.result()
-                    is_kept = measurement.is_lasting and measurement.is_here
-                    if self._store is not None and is_kept:
-                        self._store.put(key, measurement.to_json())
-                    first, *others = indices.pop(key)
-                    yield Result(first, measurement, is_new=True)
-                    for index in others:
-                        yield Result(index, measurement, is_new=False)
+                future = finished.get()
+                key = running.pop(future)
+                measurement = future.result()
+                is_kept = measurement.is_lasting and measurement.is_here
+                if self._store is not None and is_kept:
+                    self._store.put(key, measurement.to_json())
+                first, *others = indices.pop(key)
+                yield Result(first, measurement, is_new=True)
+                for index in others:
+                    yield Result(index, measurement, is_new=False)
         finally:
             for future in running:
                 future.cancel()
