@@ -440,6 +440,24 @@ CASES = {
         ROOT r = f32[6] concatenate(a, b, c), dimensions={0}""",
         "concatenate(a, concatenate(b, c))",
     ),
+    "flatten-concat-pairs": (
+        """a = f32[1] parameter(0)
+        b = f32[2] parameter(1)
+        c = f32[1] parameter(2)
+        d = f32[1] parameter(3)
+        p = f32[3] concatenate(a, b), dimensions={0}
+        q = f32[2] concatenate(c, d), dimensions={0}
+        ROOT r = f32[5] concatenate(p, q), dimensions={0}""",
+        "concatenate(a, b, c, d)",
+    ),
+    "nest-concat-pairs": (
+        """a = f32[1] parameter(0)
+        b = f32[2] parameter(1)
+        c = f32[1] parameter(2)
+        d = f32[1] parameter(3)
+        ROOT r = f32[5] concatenate(a, b, c, d), dimensions={0}""",
+        "concatenate(concatenate(a, b), concatenate(c, d))",
+    ),
     "exchange-concats": (
         """a = f32[1,1] parameter(0)
         b = f32[1,2] parameter(1)
@@ -483,6 +501,123 @@ CASES = {
         p = f32[2,3] concatenate(b, c), dimensions={{1}}
         ROOT r = f32[1,3] dot(a, p), {_MM}""",
         "concatenate(dot(a, b), dot(a, c))",
+    ),
+    # slices
+    "slice-of-unary": (
+        """a = f32[3,2] parameter(0)
+        p = f32[3,2] tanh(a)
+        ROOT r = f32[2,1] slice(p), slice={[0:3:2], [1:2]}""",
+        "tanh(slice(a))",
+    ),
+    "unary-of-slice": (
+        """a = f32[3,2] parameter(0)
+        s = f32[2,1] slice(a), slice={[0:3:2], [1:2]}
+        ROOT r = f32[2,1] negate(s)""",
+        "slice(negate(a))",
+    ),
+    "slice-of-binary": (
+        """a = f32[3] parameter(0)
+        b = f32[3] parameter(1)
+        p = f32[3] subtract(a, b)
+        ROOT r = f32[2] slice(p), slice={[1:3]}""",
+        "subtract(slice(a), slice(b))",
+    ),
+    "binary-of-slices": (
+        """a = f32[3] parameter(0)
+        b = f32[3] parameter(1)
+        s = f32[2] slice(a), slice={[1:3]}
+        t = f32[2] slice(b), slice={[1:3]}
+        ROOT r = f32[2] maximum(s, t)""",
+        "slice(maximum(a, b))",
+    ),
+    "slice-of-transpose": (
+        """a = f32[1,2,3] parameter(0)
+        t = f32[3,1,2] transpose(a), dimensions={2,0,1}
+        ROOT r = f32[2,1,1] slice(t), slice={[0:3:2], [0:1], [1:2]}""",
+        "transpose(slice(a))",
+    ),
+    "transpose-of-slice": (
+        """a = f32[1,2,3] parameter(0)
+        s = f32[1,1,2] slice(a), slice={[0:1], [1:2], [0:3:2]}
+        ROOT r = f32[2,1,1] transpose(s), dimensions={2,0,1}""",
+        "slice(transpose(a))",
+    ),
+    "slice-of-concat-left": (
+        """a = f32[2,2] parameter(0)
+        b = f32[2,1] parameter(1)
+        p = f32[2,3] concatenate(a, b), dimensions={1}
+        ROOT r = f32[1,1] slice(p), slice={[1:2], [1:2]}""",
+        "slice(a)",
+    ),
+    "slice-of-concat-right": (
+        """a = f32[2] parameter(0)
+        b = f32[4] parameter(1)
+        p = f32[6] concatenate(a, b), dimensions={0}
+        ROOT r = f32[2] slice(p), slice={[3:6:2]}""",
+        "slice(b)",
+    ),
+    "join-slices": (
+        """a = f32[2,4] parameter(0)
+        s = f32[1,2] slice(a), slice={[1:2], [0:2]}
+        t = f32[1,1] slice(a), slice={[1:2], [2:3]}
+        ROOT r = f32[1,3] concatenate(s, t), dimensions={1}""",
+        "slice(a)",
+    ),
+    "slice-of-dot-left": (
+        f"""a = f32[1,3,2] parameter(0)
+        b = f32[1,2,2] parameter(1)
+        p = f32[1,3,2] dot(a, b), {_BMM}
+        ROOT r = f32[1,2,2] slice(p), slice={{[0:1], [0:3:2], [0:2]}}""",
+        "dot(slice(a), b)",
+    ),
+    "dot-of-slice-left": (
+        f"""a = f32[3,2] parameter(0)
+        b = f32[2,1] parameter(1)
+        s = f32[2,2] slice(a), slice={{[1:3], [0:2]}}
+        ROOT r = f32[2,1] dot(s, b), {_MM}""",
+        "slice(dot(a, b))",
+    ),
+    "slice-of-dot-right": (
+        f"""a = f32[1,2] parameter(0)
+        b = f32[2,3] parameter(1)
+        p = f32[1,3] dot(a, b), {_MM}
+        ROOT r = f32[1,2] slice(p), slice={{[0:1], [1:3]}}""",
+        "dot(a, slice(b))",
+    ),
+    "dot-of-slice-right": (
+        f"""a = f32[1,1,2] parameter(0)
+        b = f32[1,2,3] parameter(1)
+        s = f32[1,2,2] slice(b), slice={{[0:1], [0:2], [0:3:2]}}
+        ROOT r = f32[1,1,2] dot(a, s), {_BMM}""",
+        "slice(dot(a, b))",
+    ),
+    "slice-of-convolution-batch": (
+        f"""x = f32[2,2,1] parameter(0)
+        w = f32[3,1,2] parameter(1)
+        p = f32[2,2,2] convolution(x, w), {_CONV}
+        ROOT r = f32[1,2,2] slice(p), slice={{[1:2], [0:2], [0:2]}}""",
+        "convolution(slice(x), w)",
+    ),
+    "convolution-of-slice-batch": (
+        f"""x = f32[2,2,1] parameter(0)
+        w = f32[3,1,2] parameter(1)
+        s = f32[1,2,1] slice(x), slice={{[1:2], [0:2], [0:1]}}
+        ROOT r = f32[1,2,2] convolution(s, w), {_CONV}""",
+        "slice(convolution(x, w))",
+    ),
+    "slice-of-convolution-features": (
+        f"""x = f32[1,2,1] parameter(0)
+        w = f32[3,1,3] parameter(1)
+        p = f32[1,2,3] convolution(x, w), {_CONV}
+        ROOT r = f32[1,2,2] slice(p), slice={{[0:1], [0:2], [0:3:2]}}""",
+        "convolution(x, slice(w))",
+    ),
+    "convolution-of-slice-features": (
+        f"""x = f32[1,2,1] parameter(0)
+        w = f32[3,1,3] parameter(1)
+        s = f32[3,1,2] slice(w), slice={{[0:3], [0:1], [1:3]}}
+        ROOT r = f32[1,2,2] convolution(x, s), {_CONV}""",
+        "slice(convolution(x, w))",
     ),
     # transposes
     "transpose-of-unary": (

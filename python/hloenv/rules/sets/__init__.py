@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from ..passes import RulePass
-from . import concats, convolutions, dots, transposes
+from . import concats, convolutions, dots, slices, transposes
 
 SUBSTITUTIONS = RulePass(
     "substitutions",
-    (*dots.RULES, *convolutions.RULES, *concats.RULES, *transposes.RULES),
-    summary="TASO's families of substitutions for dots, convolutions, concatenations "
-    "and transposes, in both directions.",
+    (
+        *(*dots.RULES, *convolutions.RULES, *concats.RULES),
+        *(*slices.RULES, *transposes.RULES),
+    ),
+    summary="TASO's families of substitutions for dots, convolutions, concatenations, "
+    "slices and transposes, in both directions.",
 )

@@ -183,6 +183,20 @@ RULES = (
             "Rewrites [a b c] as [a [b c]].",
         ),
     ),
+    *both_ways(
+        ("flatten-concat-pairs", "nest-concat-pairs"),
+        """
+            ab = concatenate(a, b), $dims
+            cd = concatenate(c, d), $dims
+            ROOT r = concatenate(ab, cd), $dims
+        """,
+        "ROOT r = concatenate(a, b, c, d), $dims",
+        numerics="exact",
+        docs=(
+            "Rewrites [[a b] [c d]] as [a b c d].",
+            "Rewrites [a b c d] as [[a b] [c d]].",
+        ),
+    ),
     Rule(
         "exchange-concats",
         before="""
