@@ -206,6 +206,7 @@ std::vector<PassInfo> SimplifierPasses() {
        "analyses require.",
        {},
        &Make<xla::FlattenCallGraph>},
+      FusionCutsPass(),
       GeneralSimplifyPass(),
       {"gather_simplifier",
        "GatherSimplifier",

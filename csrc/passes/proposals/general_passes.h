@@ -10,6 +10,7 @@ PassInfo ConvolutionFormsPass();  // convolution_forms.cc
 PassInfo DotFormsPass();          // dot_forms.cc
 PassInfo DotLoweringPass();       // dot_lowering.cc
 PassInfo ThunkOrderPass();        // thunk_order.cc
+PassInfo FusionCutsPass();        // fusion_cuts.cc
 PassInfo GeneralFusionPass();     // general_fusion.cc
 PassInfo GeneralLayoutPass();     // general_layout.cc
 PassInfo GeneralSimplifyPass();   // general_simplify.cc

@@ -38,6 +38,7 @@ PASSES = (
 # Those that are marked as another one of the same kind, as networks that have been
 # trained know nothing of them.
 ALIKE = {
+    "fusion-cuts": "fusion",
     "loop-forms": "thunk-order",
     "math-forms": "sort-forms",
     "onednn-calls": "dot-lowering",

@@ -43,7 +43,7 @@ _BUSY = (
     *("change-op-data-type", "reduce-decomposer", "merge-dots", "simplify-conditional"),
     *("tree_reduction_rewriter", "conditional-to-select", "comparison-expander"),
     *("convolution-forms", "dot-forms", "dot-lowering", "reduce-forms", "sort-forms"),
-    *("math-forms", "onednn-calls", "loop-forms"),
+    *("math-forms", "onednn-calls", "loop-forms", "fusion-cuts"),
     *("single-kernel", "thunk-order"),
 )
 MAX_STEPS = 4

@@ -51,7 +51,7 @@ _OFTEN_SKIPPED = frozenset(
 
 # Passes that were added when most cells had been checked. Each has draws of its own,
 # so that the cells drawn before are still wanted.
-_ADDED = frozenset(("loop-forms", "math-forms", "sort-forms"))
+_ADDED = frozenset(("fusion-cuts", "loop-forms", "math-forms", "sort-forms"))
 
 Cells = dict[str, list[str]]  # passes by variant
 

@@ -67,6 +67,7 @@ ROUNDING = frozenset(
         "float-normalization-f8e5m2",
         "float-normalization-f8e5m2fnuz",
         "float-normalization-f8e8m0fnu",
+        "fusion-cuts",
         "general-layout",
         "general-simplify",
         "logistic-expander",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FORM_PASSES = (
     *("convolution-forms", "dot-forms", "reduce-forms", "sort-forms"),
-    "math-forms",
+    *("math-forms", "fusion-cuts"),
 )
 
 _WINDOW = range(6)
@@ -117,6 +117,9 @@ _MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
 # some 100 to 1,000 operations.
 _MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
+# Rules for arrays that fusion would compute several times, or without vectors; and
+# elements from which they were faster in memory.
+_OF_CUTS, _CUT = frozenset(("repeated", "bounded")), 2048
 
 
 class KnownForms:
@@ -141,7 +144,8 @@ class KnownForms:
     numbers of rows of other types than float32 are found without a sort; sine, cosine,
     tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
     which LLVM makes vectors, and so do triangular systems and factors of many tiny
-    matrices. Other alternatives stay undecided, so that XLA's form is kept.
+    matrices; elementwise arrays that are read at several places are written to memory.
+    Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
     times, and for sums over the elements of a window whether several kernels would
@@ -284,6 +288,8 @@ def _forms(
             is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
             is_large = int(graph.element_count[node]) >= elements
             return (rule,) if is_large and not is_narrow else ()
+    if not _OF_CUTS.isdisjoint(offered):
+        return tuple(offered) if int(graph.element_count[node]) >= _CUT else ()
     if not _OF_MATRICES.isdisjoint(offered):
         return tuple(offered) if _has_many_matrices(graph, node) else ()
     if not _OF_SORTS.isdisjoint(offered):

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes to write an array to memory that XLA's fusion would compute again
+// for each of its readers.
+//
+// Before:  y = tanh(x)
+//          d = pad(y, 0, 1 in front) - pad(y, 0, 1 behind)
+// After:   y = call(tanh(x)), of a computation that returns its parameter
+//          d = ...
+//
+// Fusion copies an expression into a kernel once, but the kernel computes it
+// once for each place that it reads: readers of y at other places, as in the
+// gradients of stencils, each compute a hyperbolic tangent. Where a pad or a
+// concatenation is what reads it, LLVM makes no vectors of that either. The
+// call, which is not inlined and not fused, costs nothing: the backend has its
+// result where the parameter is.
+#include <algorithm>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/own_kernel.h"
+#include "passes/proposals/rules.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+// Of the search for readers of one instruction, and for what it is computed of.
+constexpr size_t kMaxVisited = 256;
+// Levels of readers of readers, and their number, up to which they are counted.
+constexpr int kMaxLevels = 4;
+constexpr int64_t kMaxCounted = 64;
+// Smaller arrays are computed in less time than a kernel takes to start.
+constexpr int64_t kMinElements = 256;
+// Additions of a function, such as an exponential; and those from which on an
+// expression that is computed again is worth keeping.
+constexpr int64_t kFunctionCost = 12;
+constexpr int64_t kMinRepeated = 12;
+
+// About how many additions one element of an operation takes.
+int64_t CostOf(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kAtan2:
+    case HloOpcode::kCbrt:
+    case HloOpcode::kCos:
+    case HloOpcode::kErf:
+    case HloOpcode::kExp:
+    case HloOpcode::kExpm1:
+    case HloOpcode::kLog:
+    case HloOpcode::kLog1p:
+    case HloOpcode::kLogistic:
+    case HloOpcode::kPower:
+    case HloOpcode::kRemainder:
+    case HloOpcode::kSin:
+    case HloOpcode::kTan:
+    case HloOpcode::kTanh:
+      return kFunctionCost;
+    case HloOpcode::kDivide:
+    case HloOpcode::kRsqrt:
+    case HloOpcode::kSqrt:
+      return 4;
+    case HloOpcode::kBroadcast:
+    case HloOpcode::kConstant:
+    case HloOpcode::kConvert:
+    case HloOpcode::kReshape:
+      return 0;
+    default:
+      return 1;
+  }
+}
+
+// Whether an element of the result is an element of an operand, or a constant.
+bool MovesElements(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kConcatenate:
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kPad:
+    case HloOpcode::kReverse:
+    case HloOpcode::kSlice:
+    case HloOpcode::kTranspose:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Elements of the last dimension up to which a concatenation along it is slow.
+constexpr int64_t kMaxPart = 32;
+
+// Whether LLVM often makes no vectors of what a pad or concatenation computes:
+// where rows are padded on both sides along several dimensions, and for a
+// concatenation of short parts.
+bool HasBranches(const HloInstruction& instruction) {
+  const xla::Shape& shape = instruction.shape();
+  if (instruction.opcode() == HloOpcode::kPad) {
+    const auto& dimensions = instruction.padding_config().dimensions();
+    const auto is_padded = [](const auto& each) {
+      return each.edge_padding_low() > 0 && each.edge_padding_high() > 0;
+    };
+    return absl::c_count_if(dimensions, is_padded) > 1 &&
+           !is_padded(dimensions[dimensions.size() - 1]);
+  }
+  if (instruction.opcode() != HloOpcode::kConcatenate) return false;
+  const auto last = static_cast<int64_t>(shape.dimensions().size()) - 1;
+  return instruction.concatenate_dimension() == last &&
+         absl::c_all_of(instruction.operands(), [&](const auto* part) {
+           return part->shape().dimensions(last) <= kMaxPart;
+         });
+}
+
+// What reads an instruction, in its fusion.
+struct PlaceReaders {
+  // What moves its elements, in order of their ids; a concatenation in place of
+  // its slices, of which each element is read from one.
+  std::vector<const HloInstruction*> moving;
+  bool is_read_in_place = false;
+  bool is_complete = true;  // false: not all were looked at
+};
+
+PlaceReaders ReadersOf(const HloInstruction& instruction) {
+  PlaceReaders readers;
+  std::vector<const HloInstruction*> stack = {&instruction};
+  absl::flat_hash_set<const HloInstruction*> visited = {&instruction};
+  while (!stack.empty()) {
+    const HloInstruction* top = stack.back();
+    stack.pop_back();
+    if (top->IsRoot()) readers.is_read_in_place = true;
+    for (const HloInstruction* user : top->users()) {
+      if (visited.size() > kMaxVisited) {
+        readers.is_complete = false;
+        return readers;
+      }
+      if (user->opcode() == HloOpcode::kSlice && user->user_count() == 1 &&
+          user->users()[0]->opcode() == HloOpcode::kConcatenate) {
+        user = user->users()[0];
+      }
+      if (!visited.insert(user).second) continue;
+      if (MovesElements(*user)) {
+        readers.moving.push_back(user);
+      } else if (user->IsElementwise() ||
+                 user->opcode() == HloOpcode::kReshape) {
+        stack.push_back(user);
+      } else {
+        readers.is_read_in_place = true;
+      }
+    }
+  }
+  absl::c_sort(readers.moving,
+               [](const HloInstruction* a, const HloInstruction* b) {
+                 return a->unique_id() < b->unique_id();
+               });
+  return readers;
+}
+
+// How many elements a kernel computes of `instruction` for each of its result.
+int64_t ReadsOf(const PlaceReaders& readers, int level = 0) {
+  int64_t reads = readers.is_read_in_place ? 1 : 0;
+  for (const HloInstruction* user : readers.moving) {
+    if (reads >= kMaxCounted) break;
+    reads += level == kMaxLevels
+                 ? 1
+                 : std::max<int64_t>(1, ReadsOf(ReadersOf(*user), level + 1));
+  }
+  return std::min(reads, kMaxCounted);
+}
+
+// Additions that take as long as one element of `instruction`, whose readers
+// are `readers`; of what has others, only those of it that are its own.
+int64_t ExpressionCost(const HloInstruction& instruction,
+                       const PlaceReaders& readers) {
+  int64_t cost = 0;
+  std::vector<const HloInstruction*> stack = {&instruction};
+  absl::flat_hash_set<const HloInstruction*> visited = {&instruction};
+  while (!stack.empty() && cost < kFunctionCost &&
+         visited.size() <= kMaxVisited) {
+    const HloInstruction* top = stack.back();
+    stack.pop_back();
+    cost += CostOf(*top);
+    for (const HloInstruction* operand : top->operands()) {
+      if ((operand->IsElementwise() ||
+           operand->opcode() == HloOpcode::kReshape) &&
+          operand->operand_count() > 0 && visited.insert(operand).second) {
+        const PlaceReaders others = ReadersOf(*operand);
+        if (others.is_complete && others.moving == readers.moving) {
+          stack.push_back(operand);
+        }
+      }
+    }
+  }
+  return cost;
+}
+
+// Whether all that moves elements of `instruction` reads one of its users,
+// which is to be kept in its place.
+bool HasSingleReader(const HloInstruction& instruction,
+                     const PlaceReaders& readers) {
+  return absl::c_any_of(instruction.users(), [&](const HloInstruction* user) {
+    if (!user->IsElementwise() && user->opcode() != HloOpcode::kReshape) {
+      return false;
+    }
+    const PlaceReaders others = ReadersOf(*user);
+    return others.is_complete && others.moving == readers.moving;
+  });
+}
+
+void ProposeIf(bool is_repeated, const Rule& rule,
+               const HloInstruction& instruction,
+               std::vector<Proposal>& proposals) {
+  if (!instruction.IsElementwise() || instruction.operand_count() == 0 ||
+      instruction.IsRoot() || !IsPlain(instruction) ||
+      xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinElements) {
+    return;
+  }
+  const PlaceReaders readers = ReadersOf(instruction);
+  if (readers.moving.empty() || !readers.is_complete ||
+      HasSingleReader(instruction, readers)) {
+    return;
+  }
+  const int64_t reads = ReadsOf(readers);
+  const int64_t cost = ExpressionCost(instruction, readers);
+  // In a concatenation, as of a roll, the expression may well be in vectors.
+  const bool is_joined = absl::c_any_of(readers.moving, [](const auto* each) {
+    return each->opcode() == HloOpcode::kConcatenate;
+  });
+  const bool repeats = reads > (is_joined ? 2 : 1);
+  if (repeats != is_repeated) return;
+  if (repeats ? (reads - 1) * cost < kMinRepeated
+              : cost < kFunctionCost ||
+                    absl::c_none_of(
+                        readers.moving,
+                        [](const auto* each) { return HasBranches(*each); })) {
+    return;
+  }
+  const HloInstruction::InstructionVector& operands = instruction.operands();
+  Propose(
+      rule, instruction, {operands.begin(), operands.end()},
+      [&instruction](absl::Span<HloInstruction* const> images)
+          -> absl::StatusOr<HloInstruction*> {
+        HloInstruction* computed =
+            CloneBeside(instruction, instruction.shape(), images);
+        return InOwnKernel({computed},
+                           [](absl::Span<HloInstruction* const> parameters)
+                               -> absl::StatusOr<HloInstruction*> {
+                             return parameters.front();
+                           });
+      },
+      proposals);
+}
+
+const Rule& RepeatedRule() {
+  static constexpr Rule rule = {
+      "repeated",
+      "Keeps an elementwise array in memory of which a kernel would compute "
+      "several elements for each of its own: slices, pads, concatenations and "
+      "transposes read it at several places. Floats round differently where a "
+      "product is added to "
+      "something: LLVM fuses both in one kernel.",
+      [](const HloInstruction& instruction, RuleContext&,
+         std::vector<Proposal>& proposals) {
+        ProposeIf(true, RepeatedRule(), instruction, proposals);
+      }};
+  return rule;
+}
+
+const Rule& BoundedRule() {
+  static constexpr Rule rule = {
+      "bounded",
+      "Keeps an elementwise array in memory that one pad or concatenation "
+      "reads, inside of which LLVM may make no vectors of it. Floats round "
+      "differently, as with `repeated`.",
+      [](const HloInstruction& instruction, RuleContext&,
+         std::vector<Proposal>& proposals) {
+        ProposeIf(false, BoundedRule(), instruction, proposals);
+      }};
+  return rule;
+}
+
+absl::Span<const Rule> FusionCutRules() {
+  static const auto* rules =
+      new std::vector<Rule>{BoundedRule(), RepeatedRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo FusionCutsPass() {
+  return RulePass(
+      "fusion-cuts", "hloenv::FusionCuts",
+      "Proposes to keep elementwise arrays in memory that XLA's fusion would "
+      "compute again for each reader at another place. Run it before layout "
+      "assignment.",
+      FusionCutRules(), [](const Options& options) {
+        return MakeRulePass("fusion-cuts", FusionCutRules(), options);
+      });
+}
+
+}  // namespace hloenv
