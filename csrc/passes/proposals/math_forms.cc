@@ -338,6 +338,7 @@ const Rule& PeriodicRule();
 const Rule& AngleRule();
 const Rule& ErfRule();
 const Rule& PowerRule();
+const Rule& QuotientRule();
 const Rule& RemainderRule();
 
 void ProposePeriodic(const HloInstruction& root, RuleContext& context,
@@ -425,6 +426,54 @@ void ProposePower(const HloInstruction& root, RuleContext& context,
       proposals);
 }
 
+// Of integers of 32 bits, whose quotients doubles have bits for.
+HloInstruction* BuildQuotient(const HloInstruction& root, Arrays x,
+                              Elementwise& build) {
+  const xla::PrimitiveType type = root.shape().element_type();
+  HloInstruction* quotient = build.Convert(
+      build.Binary(HloOpcode::kDivide, build.Convert(x[0], xla::F64),
+                   build.Convert(x[1], xla::F64)),
+      type);
+  HloInstruction* zero = build.Convert(build.Constant<int32_t>(0), type);
+  HloInstruction* ones = build.Convert(build.Constant<int32_t>(-1), type);
+  if (type == xla::S32) {  // of the smallest number, too
+    quotient = build.Select(ComparisonDirection::kEq, x[1], ones,
+                            build.Unary(HloOpcode::kNegate, x[0]), quotient);
+  }
+  if (root.opcode() == HloOpcode::kDivide) {
+    return build.Select(ComparisonDirection::kEq, x[1], zero, ones, quotient);
+  }
+  return build.Binary(HloOpcode::kSubtract, x[0],
+                      build.Binary(HloOpcode::kMultiply, quotient, x[1]));
+}
+
+void ProposeQuotient(const HloInstruction& root, RuleContext&,
+                     std::vector<Proposal>& proposals) {
+  const xla::PrimitiveType type = root.shape().element_type();
+  const bool is_meant = root.opcode() == HloOpcode::kDivide ||
+                        root.opcode() == HloOpcode::kRemainder;
+  if (!is_meant || (type != xla::S32 && type != xla::U32) || !IsPlain(root) ||
+      xla::ShapeUtil::IsZeroElementArray(root.shape())) {
+    return;
+  }
+  const HloInstruction* divisor = root.operand(1);
+  while (divisor->opcode() == HloOpcode::kBroadcast ||
+         divisor->opcode() == HloOpcode::kConvert ||
+         divisor->opcode() == HloOpcode::kReshape) {
+    divisor = divisor->operand(0);
+  }
+  // LLVM multiplies by the inverse of a constant, in vectors.
+  if (divisor->opcode() == HloOpcode::kConstant) return;
+  Propose(
+      QuotientRule(), root, {root.operand(0), root.operand(1)},
+      [&root](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        Elementwise build(x[0]->parent(), root.shape());
+        return BuildQuotient(root, x, build);
+      },
+      proposals);
+}
+
 const Rule& PeriodicRule() {
   static constexpr Rule rule = {
       "periodic",
@@ -473,10 +522,20 @@ const Rule& RemainderRule() {
   return rule;
 }
 
+const Rule& QuotientRule() {
+  static constexpr Rule rule = {
+      "quotient",
+      "Rewrites a quotient or remainder of integers of 32 bits as one of "
+      "doubles. Exact.",
+      &ProposeQuotient};
+  return rule;
+}
+
 absl::Span<const Rule> MathFormRules() {
-  static const auto* rules = new std::vector<Rule>{
-      AngleRule(),    CholeskyRule(), ErfRule(),       LuRule(),
-      PeriodicRule(), PowerRule(),    RemainderRule(), TriangularRule()};
+  static const auto* rules =
+      new std::vector<Rule>{AngleRule(),    CholeskyRule(),  ErfRule(),
+                            LuRule(),       PeriodicRule(),  PowerRule(),
+                            QuotientRule(), RemainderRule(), TriangularRule()};
   return *rules;
 }
 
@@ -487,7 +546,8 @@ PassInfo MathFormsPass() {
       "math-forms", "hloenv::MathForms",
       "Proposes arithmetic, of which LLVM makes vectors, for functions that "
       "XLA's CPU backend computes by a call of the C library for each element: "
-      "sine, cosine, tangent, atan2, remainder, powers, erf of doubles; and "
+      "sine, cosine, tangent, atan2, remainder, powers, erf of doubles; for "
+      "quotients of integers, of which it has no vectors; and "
       "for triangular systems and factors of many tiny matrices, for each of "
       "which jax calls LAPACK. Run it before layout assignment.",
       MathFormRules(), [](const Options& options) {

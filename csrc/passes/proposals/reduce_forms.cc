@@ -140,7 +140,7 @@ bool IsReducible(const xla::Shape& shape) {
 }
 
 std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
-                                     RuleContext& context, bool of_narrow) {
+                                     RuleContext& context) {
   if (root.operand_count() != 2 || !IsPlain(root)) return std::nullopt;
   const HloInstruction& operand = *root.operand(0);
   const std::optional<HloOpcode> operation = OperationOf(*root.to_apply());
@@ -150,7 +150,7 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
   const bool is_narrow = type == xla::S8 || type == xla::U8 ||
                          type == xla::S16 || type == xla::U16;
   if (!operation.has_value() ||
-      !(IsReducible(root.shape()) || (of_narrow && takes_one && is_narrow)) ||
+      !(IsReducible(root.shape()) || (takes_one && is_narrow)) ||
       !operand.shape().is_static() ||
       xla::ShapeUtil::IsZeroElementArray(operand.shape()) ||
       xla::ShapeUtil::IsZeroElementArray(root.shape()) ||

@@ -18,11 +18,9 @@ std::optional<xla::HloOpcode> OperationOf(const xla::HloComputation& reducer);
 // Whether numbers of this type can be reduced by single operations.
 bool IsReducible(const xla::Shape& shape);
 // The operation of a reduction of one array, over dimensions or windows, that
-// can be written as a chain; nothing for others. With `of_narrow`, also those
-// of integers of 8 and 16 bits that take one of the elements.
+// can be written as a chain; nothing for others.
 std::optional<xla::HloOpcode> ReductionOf(const xla::HloInstruction& root,
-                                          RuleContext& context,
-                                          bool of_narrow = false);
+                                          RuleContext& context);
 // Whether the operation with this number changes nothing.
 bool IsNeutral(const xla::HloInstruction& number, xla::HloOpcode operation);
 // operation(...operation(operation(initial, terms[0]), terms[1])...), in the

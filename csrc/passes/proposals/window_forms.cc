@@ -35,6 +35,11 @@ constexpr int64_t kMaxTaps = 25;
 // Of windows that are reduced one dimension after the other.
 constexpr int64_t kMostTaps = int64_t{1} << 20;
 
+bool IsIdempotent(HloOpcode operation) {
+  return operation != HloOpcode::kAdd && operation != HloOpcode::kMultiply &&
+         operation != HloOpcode::kXor;
+}
+
 std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
                                            RuleContext& context,
                                            int64_t max_taps) {
@@ -46,15 +51,13 @@ std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
                        xla::ShapeUtil::ElementsIn(root.shape()))) {
     return std::nullopt;
   }
-  const std::optional<HloOpcode> operation =
-      ReductionOf(root, context, /*of_narrow=*/max_taps > kMaxTaps);
-  // Padding is no part of a window, so that it must not count; and XLA drops
-  // the initial value of windows of one element.
-  if (!operation.has_value() ||
-      ((HasPadding(root.window()) || TapsOf(root.window()) == 1) &&
-       !IsNeutral(*root.operand(1), *operation))) {
-    return std::nullopt;
-  }
+  const std::optional<HloOpcode> operation = ReductionOf(root, context);
+  if (!operation.has_value()) return std::nullopt;
+  // Padding, by the initial value, is no part of a window, so that it must not
+  // count; and XLA drops the initial value of windows of one element.
+  const bool counts = TapsOf(root.window()) == 1 ||
+                      (HasPadding(root.window()) && !IsIdempotent(*operation));
+  if (counts && !IsNeutral(*root.operand(1), *operation)) return std::nullopt;
   return operation;
 }
 
@@ -84,11 +87,6 @@ void ProposeWindowChain(const HloInstruction& root, RuleContext& context,
         return BuildWindowChain(operation, root, x);
       },
       proposals);
-}
-
-bool IsIdempotent(HloOpcode operation) {
-  return operation != HloOpcode::kAdd && operation != HloOpcode::kMultiply &&
-         operation != HloOpcode::kXor;
 }
 
 // Reduces windows of one dimension, each by few operations.

@@ -107,6 +107,7 @@ _CALLED = {
     "remainder": 2000,
     "power": 8000,
     "erf": 2000,
+    "quotient": 2000,
 }
 _MOST_CALLED = 64
 # Rules for calls of LAPACK; and matrices from which arithmetic was faster. Of five rows
@@ -335,9 +336,9 @@ def _reduce_forms(
     if len(operands) == 1:  # the index of an extreme element
         values = int(operands_of(graph, int(operands[0]))[0])
         return _index_forms(graph, node, values)
-    if int(graph.output_bytes[node]) <= results:
-        return ()  # truth values
     if attributes["sizes_0"] == ABSENT:
+        if int(graph.output_bytes[node]) <= results:
+            return ()  # numbers of 8 bits, and truth values
         few = int(graph.element_count[operands[0]]) <= _FEW_ELEMENTS * results
         return ("chain",) if few and results >= _MANY_REDUCTIONS else ()
     scan = _scan_forms(graph, node, attributes)

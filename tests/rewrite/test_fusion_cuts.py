@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays that are kept in memory, as fusion would compute them again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hloenv import HloEnv, HloModule, verify_alternatives
+from hloenv.hlo.text import parse_text
+
+# The gradient of a stencil: `g` is read at three places.
+STENCIL = """
+  x = f32[64,64] parameter(0)
+  zero = f32[] constant(0)
+  two = f32[] constant(2)
+  twos = f32[64,64] broadcast(two), dimensions={}
+  t = f32[64,64] tanh(x)
+  d = f32[64,64] multiply(t, twos)
+  g = f32[64,64] multiply(d, t)
+  n = f32[64,64] negate(g)
+  p = f32[66,64] pad(n, zero), padding=2_0x0_0
+  q = f32[66,64] pad(g, zero), padding=0_2x0_0
+  s = f32[66,64] add(p, q)
+  r = f32[66,64] pad(g, zero), padding=1_1x0_0
+  ROOT sum = f32[66,64] add(s, r)
+"""
+
+
+def module_of(entry: str, before: str = "") -> HloModule:
+    return HloModule.from_text(f"HloModule m\n{before}\nENTRY main {{{entry}}}")
+
+
+def cuts_of(module: HloModule) -> dict[str, str]:
+    """The rule for each array that is offered."""
+    alternatives = HloEnv(module).get_alternatives("fusion-cuts")
+    return {each.original: each.choices[1].rule for each in alternatives}
+
+
+def test_a_shared_array_is_kept_and_not_what_it_is_computed_of() -> None:
+    assert cuts_of(module_of(STENCIL)) == {"g": "repeated"}
+
+
+def test_a_call_that_returns_its_parameter_takes_its_place() -> None:
+    alternatives = HloEnv(module_of(STENCIL)).get_alternatives("fusion-cuts")
+    (error,) = verify_alternatives(alternatives)
+    assert error.absolute == 0
+    text = parse_text(alternatives.apply([1]).to_text())
+    entry = text.computations[text.entry].instructions
+    (call,) = (each for each in entry if each.opcode == "call")
+    (callee,) = call.callees
+    assert [each.opcode for each in text.computations[callee].instructions] == [
+        "parameter"
+    ]
+    assert [entry[i].opcode for i in call.operands] == ["multiply"]
+    readers = [each for each in entry if entry.index(call) in each.operands]
+    assert sorted(each.opcode for each in readers) == ["negate", "pad", "pad"]
+
+
+def _reads(expression: str, *, shifts: int, size: int = 1000) -> HloModule:
+    """The sum of so many slices of an expression of `a`, at different places."""
+    lines = [f"a = f32[{size}] parameter(0)", f"v = f32[{size}] {expression}"]
+    lines += [
+        f"part{i} = f32[{size - 100}] slice(v), slice={{[{i}:{size - 100 + i}]}}"
+        for i in range(shifts)
+    ]
+    lines.append(f"t0 = f32[{size - 100}] negate(part0)")
+    lines += [
+        f"t{i} = f32[{size - 100}] add(t{i - 1}, part{i})" for i in range(1, shifts)
+    ]
+    lines += [f"ROOT r = f32[{size - 100}] negate(t{shifts - 1})"]
+    return module_of("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("expression", "shifts", "is_offered"),
+    [
+        ("exponential(a)", 1, False),
+        ("exponential(a)", 2, True),
+        ("multiply(a, a)", 2, False),
+        ("multiply(a, a)", 12, False),
+        ("multiply(a, a)", 13, True),
+        ("divide(a, a)", 3, False),
+        ("divide(a, a)", 4, True),
+    ],
+)
+def test_cost_and_number_of_readers_decide(expression, shifts, is_offered) -> None:
+    module = _reads(expression, shifts=shifts)
+    assert cuts_of(module) == ({"v": "repeated"} if is_offered else {})
+
+
+def test_small_arrays_are_not_kept() -> None:
+    assert cuts_of(_reads("tanh(a)", shifts=4, size=355)) == {"v": "repeated"}
+    assert cuts_of(_reads("tanh(a)", shifts=4, size=255)) == {}
+
+
+def _step(before: str, after: str) -> str:
+    return f"""
+    w{after} = f32[1002] pad({before}, zero), padding=1_1
+    l{after} = f32[1000] slice(w{after}), slice={{[0:1000]}}
+    c{after} = f32[1000] slice(w{after}), slice={{[1:1001]}}
+    h{after} = f32[1000] slice(w{after}), slice={{[2:1002]}}
+    m{after} = f32[1000] add(l{after}, h{after})
+    e{after} = f32[1000] exponential(c{after})
+    {after} = f32[1000] multiply(m{after}, e{after})"""
+
+
+def test_readers_of_one_reader_count() -> None:
+    steps = _step("x", "y") + _step("y", "z")
+    module = module_of(f"""
+    x = f32[1000] parameter(0)
+    zero = f32[] constant(0){steps}
+    ROOT r = f32[1000] negate(z)""")
+    # One pad reads y, and three slices that.
+    assert cuts_of(module) == {"y": "repeated"}
+    assert verify_alternatives(HloEnv(module).get_alternatives("fusion-cuts"))
+
+
+def _rolled(shift: int) -> str:
+    return f"""
+    a{shift} = f32[{shift}] slice(v), slice={{[{1000 - shift}:1000]}}
+    b{shift} = f32[{1000 - shift}] slice(v), slice={{[0:{1000 - shift}]}}
+    c{shift} = f32[1000] concatenate(a{shift}, b{shift}), dimensions={{0}}"""
+
+
+def test_the_slices_of_one_concatenation_are_one_reader() -> None:
+    head = "x = f32[1000] parameter(0)\nv = f32[1000] tanh(x)"
+    one = f"{head}{_rolled(1)}\nROOT r = f32[1000] subtract(c1, v)"
+    assert cuts_of(module_of(one)) == {}
+    two = f"{head}{_rolled(1)}{_rolled(3)}\nd = f32[1000] subtract(c1, c3)"
+    both = f"{two}\nROOT r = f32[1000] add(d, v)"
+    assert cuts_of(module_of(both)) == {"v": "repeated"}
+
+
+@pytest.mark.parametrize(
+    ("padding", "function", "is_offered"),
+    [
+        ("0_0x1_1x1_1x0_0", "tanh", True),
+        ("0_0x1_1x1_1x0_0", "sqrt", False),
+        ("0_0x1_0x1_0x0_0", "tanh", False),
+        ("0_0x0_0x1_1x1_1", "tanh", False),
+        ("0_0x0_0x1_1x0_0", "tanh", False),
+    ],
+)
+def test_functions_that_are_padded_along_several_dimensions(
+    padding, function, is_offered
+) -> None:
+    module = module_of(f"""
+    x = f32[2,8,8,32] parameter(0)
+    zero = f32[] constant(0)
+    v = f32[2,8,8,32] {function}(x)
+    ROOT r = pad(v, zero), padding={padding}""")
+    assert cuts_of(module) == ({"v": "bounded"} if is_offered else {})
+
+
+@pytest.mark.parametrize(("width", "is_offered"), [(32, True), (33, False)])
+def test_functions_in_concatenations_of_short_rows(width, is_offered) -> None:
+    module = module_of(f"""
+    x = f32[100,{width}] parameter(0)
+    y = f32[100,8] parameter(1)
+    v = f32[100,{width}] tanh(x)
+    ROOT r = f32[100,{width + 8}] concatenate(v, y), dimensions={{1}}""")
+    assert cuts_of(module) == ({"v": "bounded"} if is_offered else {})
+
+
+def test_loops_are_looked_into() -> None:
+    body = """
+    body {
+      state = (s32[], f32[66,64]) parameter(0)
+      i = s32[] get-tuple-element(state), index=0
+      y = f32[66,64] get-tuple-element(state), index=1
+      one = s32[] constant(1)
+      j = s32[] add(i, one)
+      x = f32[64,64] slice(y), slice={[1:65], [0:64]}
+      STENCIL
+      ROOT next = (s32[], f32[66,64]) tuple(j, sum)
+    }
+    cond {
+      s = (s32[], f32[66,64]) parameter(0)
+      i = s32[] get-tuple-element(s), index=0
+      ten = s32[] constant(10)
+      ROOT c = pred[] compare(i, ten), direction=LT
+    }"""
+    stencil = STENCIL.replace("x = f32[64,64] parameter(0)", "")
+    body = body.replace("STENCIL", stencil.replace("ROOT ", ""))
+    module = module_of(
+        """
+    y = f32[66,64] parameter(0)
+    i = s32[] constant(0)
+    t = (s32[], f32[66,64]) tuple(i, y)
+    w = (s32[], f32[66,64]) while(t), condition=cond, body=body
+    ROOT r = f32[66,64] get-tuple-element(w), index=1""",
+        body,
+    )
+    assert cuts_of(module) == {"g": "repeated"}
+
+
+def test_long_expressions_with_many_readers_end() -> None:
+    lines = ["x = f32[1000] parameter(0)", "v0 = f32[1000] tanh(x)"]
+    for i in range(1, 1200):
+        lines.append(f"flip{i} = f32[1000] reverse(v{i - 1}), dimensions={{0}}")
+        lines.append(f"v{i} = f32[1000] add(v{i - 1}, flip{i})")
+    lines.append("ROOT r = f32[1000] negate(v1199)")
+    # The last ones have few enough readers to be counted.
+    assert len(cuts_of(module_of("\n".join(lines)))) > 50
+
+
+@pytest.mark.jax
+def test_a_gradient_of_a_stencil_computes_its_function_once() -> None:
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    import hloenv
+
+    def action(x):
+        near = sum(jnp.roll(x, by, axis) for by in (1, -1) for axis in (0, 1))
+        return jnp.sum(jnp.tanh(4 * x - near) ** 2)
+
+    x = np.random.default_rng(0).standard_normal((256, 256), np.float32)
+    decided = hloenv.jit(jax.grad(action))
+    expected = jax.jit(jax.grad(action))(x)
+    np.testing.assert_allclose(decided(x), expected, rtol=1e-4, atol=1e-4)
+    assert "fusion-cuts/repeated" in decided.explain()
