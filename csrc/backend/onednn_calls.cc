@@ -2,6 +2,7 @@
 #include "backend/onednn_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,18 @@ using xla::Shape;
 // oneDNN has more; XLA's own pass has this limit for convolutions.
 constexpr int kMaxDimensions = 5;
 
-bool IsMeant(const Shape& shape) {
-  return shape.IsArray() && shape.is_static() &&
-         shape.element_type() == xla::F32 &&
+// Whether the processor multiplies bf16; oneDNN may refuse them without, and
+// XLA's call of it then ends the process.
+bool HasProductsOfBf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") > 0;
+#else
+  return false;
+#endif
+}
+
+bool IsMeant(const Shape& shape, xla::PrimitiveType type) {
+  return shape.IsArray() && shape.is_static() && shape.element_type() == type &&
          shape.dimensions().size() <= kMaxDimensions &&
          !xla::ShapeUtil::IsZeroElementArray(shape) &&
          (!shape.has_layout() ||
@@ -60,6 +70,18 @@ bool IsProduct(const HloInstruction& dot) {
   const auto rank = static_cast<size_t>(num_batch) + 2;
   return dot.operand(0)->shape().dimensions().size() == rank &&
          dot.operand(1)->shape().dimensions().size() == rank;
+}
+
+// Whether it exchanges the two dimensions of matrices.
+bool TransposesMatrices(const HloInstruction& instruction) {
+  if (instruction.opcode() != HloOpcode::kTranspose) return false;
+  const absl::Span<const int64_t> order = instruction.dimensions();
+  const auto rank = static_cast<int64_t>(order.size());
+  for (int64_t i = 0; i < rank; ++i) {
+    const int64_t wanted = i < rank - 2 ? i : 2 * rank - 3 - i;
+    if (order[i] != wanted) return false;
+  }
+  return rank > 1;
 }
 
 Shape RowMajor(Shape shape) {
@@ -120,11 +142,14 @@ std::string ConvolutionConfig(const HloInstruction& convolution) {
 std::string DotConfig(const HloInstruction& dot) {
   const xla::DotDimensionNumbers& dims = dot.dot_dimension_numbers();
   const int num_batch = dims.lhs_batch_dimensions_size();
-  const auto text = [](bool is_so) { return is_so ? "true" : "false"; };
+  const auto text = [&](bool is_transposed, int operand) {
+    return is_transposed != TransposesMatrices(*dot.operand(operand)) ? "true"
+                                                                      : "false";
+  };
   return absl::StrCat("{\"onednn_matmul_config\":{\"transpose_a\":",
-                      text(dims.lhs_contracting_dimensions(0) == num_batch),
+                      text(dims.lhs_contracting_dimensions(0) == num_batch, 0),
                       ",\"transpose_b\":",
-                      text(dims.rhs_contracting_dimensions(0) != num_batch),
+                      text(dims.rhs_contracting_dimensions(0) != num_batch, 1),
                       "}}");
 }
 
@@ -135,11 +160,27 @@ bool MayCallOneDnn(const HloInstruction& instruction) {
   if (opcode != HloOpcode::kConvolution && opcode != HloOpcode::kDot) {
     return false;
   }
-  return IsMeant(instruction.shape()) &&
-         IsMeant(instruction.operand(0)->shape()) &&
-         IsMeant(instruction.operand(1)->shape()) &&
-         (opcode == HloOpcode::kDot ? IsProduct(instruction)
-                                    : IsConvolution(instruction));
+  const bool is_dot = opcode == HloOpcode::kDot;
+  const bool is_bf16 = is_dot && instruction.shape().IsArray() &&
+                       instruction.shape().element_type() == xla::BF16 &&
+                       HasProductsOfBf16();
+  const xla::PrimitiveType type = is_bf16 ? xla::BF16 : xla::F32;
+  const auto operands = OneDnnOperands(instruction);
+  return IsMeant(instruction.shape(), type) &&
+         IsMeant(operands[0]->shape(), type) &&
+         IsMeant(operands[1]->shape(), type) &&
+         (is_dot ? IsProduct(instruction) : IsConvolution(instruction));
+}
+
+std::array<const HloInstruction*, 2> OneDnnOperands(
+    const HloInstruction& instruction) {
+  std::array<const HloInstruction*, 2> operands = {instruction.operand(0),
+                                                   instruction.operand(1)};
+  if (instruction.opcode() != HloOpcode::kDot) return operands;
+  for (const HloInstruction*& operand : operands) {
+    if (TransposesMatrices(*operand)) operand = operand->operand(0);
+  }
+  return operands;
 }
 
 std::unique_ptr<HloInstruction> OneDnnCall(

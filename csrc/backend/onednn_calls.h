@@ -7,6 +7,7 @@
 // with more of them fails a CHECK.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "absl/types/span.h"
@@ -17,11 +18,17 @@ namespace hloenv {
 // Convolutions and dots of f32 in row-major order that oneDNN may run:
 // convolutions of one to three spatial dimensions, without groups of the batch,
 // dilation of the input and negative padding; dots of matrices and of batches
-// of them. Not empty ones.
+// of them, also of bf16 where the processor multiplies that. Not empty ones.
 bool MayCallOneDnn(const xla::HloInstruction& instruction);
 
-// For such an instruction, a call with these operands. The kernel of a
-// convolution whose window is reversed must be reversed: see ReversedKernel.
+// What the call for such an instruction reads: a matrix in place of its
+// transpose.
+std::array<const xla::HloInstruction*, 2> OneDnnOperands(
+    const xla::HloInstruction& instruction);
+
+// For such an instruction, a call with these operands, copies of
+// OneDnnOperands. The kernel of a convolution whose window is reversed must be
+// reversed: see ReversedKernel.
 std::unique_ptr<xla::HloInstruction> OneDnnCall(
     const xla::HloInstruction& instruction,
     absl::Span<xla::HloInstruction* const> operands);

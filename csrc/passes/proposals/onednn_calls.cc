@@ -46,8 +46,9 @@ void ProposeMatmul(const HloInstruction& root, RuleContext&,
       !MayCallOneDnn(root)) {
     return;
   }
+  const auto operands = OneDnnOperands(root);
   Propose(
-      MatmulRule(), root, {root.operand(0), root.operand(1)},
+      MatmulRule(), root, {operands[0], operands[1]},
       [&root](Images x) -> absl::StatusOr<HloInstruction*> {
         HloInstruction* const operands[] = {x.front(), x.back()};
         return x[0]->parent()->AddInstruction(OneDnnCall(root, operands));
@@ -57,8 +58,9 @@ void ProposeMatmul(const HloInstruction& root, RuleContext&,
 const Rule& MatmulRule() {
   static constexpr Rule rule = {
       "matmul",
-      "Calls oneDNN's product of matrices, or of batches of them, of f32. Each "
-      "element is the same sum, added in another order.",
+      "Calls oneDNN's product of matrices, or of batches of them, of f32, and "
+      "of bf16 where the processor multiplies that. Each element is the same "
+      "sum, added in another order.",
       &ProposeMatmul};
   return rule;
 }
