@@ -2,10 +2,12 @@
 #include "backend/onednn_calls.h"
 
 #include <algorithm>
-#include <array>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "xla/hlo/ir/hlo_computation.h"
@@ -50,38 +52,51 @@ bool IsConvolution(const HloInstruction& instruction) {
          });
 }
 
-// Of the batch dimensions first, and the two of a matrix.
-bool IsProduct(const HloInstruction& dot) {
-  const xla::DotDimensionNumbers& dims = dot.dot_dimension_numbers();
-  const int num_batch = dims.lhs_batch_dimensions_size();
-  if (dims.lhs_contracting_dimensions_size() != 1 ||
-      dims.lhs_contracting_dimensions(0) < num_batch ||
-      dims.rhs_contracting_dimensions(0) < num_batch ||
-      dot.operand_count() != 2 ||
-      dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET) {
-    return false;
-  }
-  for (int i = 0; i < num_batch; ++i) {
-    if (dims.lhs_batch_dimensions(i) != i ||
-        dims.rhs_batch_dimensions(i) != i) {
-      return false;
-    }
-  }
-  const auto rank = static_cast<size_t>(num_batch) + 2;
-  return dot.operand(0)->shape().dimensions().size() == rank &&
-         dot.operand(1)->shape().dimensions().size() == rank;
+using Dims = google::protobuf::RepeatedField<int64_t>;
+
+int64_t SizeOf(const Shape& shape, absl::Span<const int64_t> dims) {
+  int64_t size = 1;
+  for (const int64_t d : dims) size *= shape.dimensions(d);
+  return size;
 }
 
-// Whether it exchanges the two dimensions of matrices.
-bool TransposesMatrices(const HloInstruction& instruction) {
-  if (instruction.opcode() != HloOpcode::kTranspose) return false;
-  const absl::Span<const int64_t> order = instruction.dimensions();
-  const auto rank = static_cast<int64_t>(order.size());
-  for (int64_t i = 0; i < rank; ++i) {
-    const int64_t wanted = i < rank - 2 ? i : 2 * rank - 3 - i;
-    if (order[i] != wanted) return false;
+// An operand of a dot as matrices; `is_first` is that with the rows.
+OneDnnProduct::Operand MatricesOf(const HloInstruction& operand,
+                                  const Dims& batch, const Dims& contracting,
+                                  bool is_first) {
+  OneDnnProduct::Operand result{&operand};
+  std::vector<int64_t> order(operand.shape().dimensions().size());
+  absl::c_iota(order, 0);
+  if (operand.opcode() == HloOpcode::kTranspose) {
+    result.array = operand.operand(0);
+    order.assign(operand.dimensions().begin(), operand.dimensions().end());
   }
-  return rank > 1;
+  std::vector<int64_t> outer, terms, own;
+  for (const int64_t d : batch) outer.push_back(order[d]);
+  for (const int64_t d : contracting) terms.push_back(order[d]);
+  for (size_t d = 0; d < order.size(); ++d) {
+    if (!absl::c_linear_search(batch, d) &&
+        !absl::c_linear_search(contracting, d)) {
+      own.push_back(order[d]);
+    }
+  }
+  const Shape& shape = result.array->shape();
+  result.batch = SizeOf(shape, outer);
+  result.own = SizeOf(shape, own);
+  result.terms = SizeOf(shape, terms);
+  const auto joined = [&](bool terms_last) {
+    std::vector<int64_t> all = outer;
+    const std::vector<int64_t>& middle = terms_last ? own : terms;
+    const std::vector<int64_t>& last = terms_last ? terms : own;
+    all.insert(all.end(), middle.begin(), middle.end());
+    all.insert(all.end(), last.begin(), last.end());
+    return all;
+  };
+  // As it is in memory, if that is one of the two orders.
+  result.order = joined(!is_first);
+  result.is_transposed = absl::c_is_sorted(result.order);
+  if (!result.is_transposed) result.order = joined(is_first);
+  return result;
 }
 
 Shape RowMajor(Shape shape) {
@@ -139,65 +154,89 @@ std::string ConvolutionConfig(const HloInstruction& convolution) {
       "},\"feature_groups\":", convolution.feature_group_count(), "}}");
 }
 
-std::string DotConfig(const HloInstruction& dot) {
-  const xla::DotDimensionNumbers& dims = dot.dot_dimension_numbers();
-  const int num_batch = dims.lhs_batch_dimensions_size();
-  const auto text = [&](bool is_transposed, int operand) {
-    return is_transposed != TransposesMatrices(*dot.operand(operand)) ? "true"
-                                                                      : "false";
-  };
-  return absl::StrCat("{\"onednn_matmul_config\":{\"transpose_a\":",
-                      text(dims.lhs_contracting_dimensions(0) == num_batch, 0),
-                      ",\"transpose_b\":",
-                      text(dims.rhs_contracting_dimensions(0) != num_batch, 1),
-                      "}}");
+// The operand of a call.
+HloInstruction* AsMatrices(const OneDnnProduct::Operand& operand,
+                           HloInstruction* x, bool is_first) {
+  xla::HloComputation* computation = x->parent();
+  const Shape& shape = x->shape();
+  if (!absl::c_is_sorted(operand.order)) {
+    std::vector<int64_t> sizes;
+    for (const int64_t d : operand.order) sizes.push_back(shape.dimensions(d));
+    x = computation->AddInstruction(HloInstruction::CreateTranspose(
+        xla::ShapeUtil::MakeShape(shape.element_type(), sizes), x,
+        operand.order));
+  }
+  const bool terms_last = is_first != operand.is_transposed;
+  const int64_t rows = terms_last ? operand.own : operand.terms;
+  const int64_t columns = terms_last ? operand.terms : operand.own;
+  return computation->AddInstruction(HloInstruction::CreateReshape(
+      xla::ShapeUtil::MakeShape(shape.element_type(),
+                                {operand.batch, rows, columns}),
+      x));
 }
 
 }  // namespace
 
-bool MayCallOneDnn(const HloInstruction& instruction) {
-  const HloOpcode opcode = instruction.opcode();
-  if (opcode != HloOpcode::kConvolution && opcode != HloOpcode::kDot) {
-    return false;
-  }
-  const bool is_dot = opcode == HloOpcode::kDot;
-  const bool is_bf16 = is_dot && instruction.shape().IsArray() &&
-                       instruction.shape().element_type() == xla::BF16 &&
-                       HasProductsOfBf16();
-  const xla::PrimitiveType type = is_bf16 ? xla::BF16 : xla::F32;
-  const auto operands = OneDnnOperands(instruction);
-  return IsMeant(instruction.shape(), type) &&
-         IsMeant(operands[0]->shape(), type) &&
-         IsMeant(operands[1]->shape(), type) &&
-         (is_dot ? IsProduct(instruction) : IsConvolution(instruction));
+bool MayConvolveByOneDnn(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kConvolution &&
+         IsMeant(instruction.shape(), xla::F32) &&
+         IsMeant(instruction.operand(0)->shape(), xla::F32) &&
+         IsMeant(instruction.operand(1)->shape(), xla::F32) &&
+         IsConvolution(instruction);
 }
 
-std::array<const HloInstruction*, 2> OneDnnOperands(
-    const HloInstruction& instruction) {
-  std::array<const HloInstruction*, 2> operands = {instruction.operand(0),
-                                                   instruction.operand(1)};
-  if (instruction.opcode() != HloOpcode::kDot) return operands;
-  for (const HloInstruction*& operand : operands) {
-    if (TransposesMatrices(*operand)) operand = operand->operand(0);
-  }
-  return operands;
-}
-
-std::unique_ptr<HloInstruction> OneDnnCall(
-    const HloInstruction& instruction,
-    absl::Span<HloInstruction* const> operands) {
-  std::vector<Shape> shapes;
-  for (const HloInstruction* operand : operands) {
-    shapes.push_back(RowMajor(operand->shape()));
-  }
-  const bool is_dot = instruction.opcode() == HloOpcode::kDot;
+HloInstruction* OneDnnConvolution(const HloInstruction& convolution,
+                                  HloInstruction* image,
+                                  HloInstruction* kernel) {
   std::unique_ptr<HloInstruction> call = HloInstruction::CreateCustomCall(
-      RowMajor(instruction.shape()), operands,
-      is_dot ? "__onednn$matmul" : "__onednn$convolution", shapes);
-  call->set_raw_backend_config_string(is_dot ? DotConfig(instruction)
-                                             : ConvolutionConfig(instruction));
-  call->set_metadata(instruction.metadata());
-  return call;
+      RowMajor(convolution.shape()), {image, kernel}, "__onednn$convolution",
+      {RowMajor(image->shape()), RowMajor(kernel->shape())});
+  call->set_raw_backend_config_string(ConvolutionConfig(convolution));
+  call->set_metadata(convolution.metadata());
+  return image->parent()->AddInstruction(std::move(call));
+}
+
+std::optional<OneDnnProduct> OneDnnProduct::Of(const HloInstruction& dot) {
+  if (dot.opcode() != HloOpcode::kDot || dot.operand_count() != 2 ||
+      dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET) {
+    return std::nullopt;
+  }
+  const xla::PrimitiveType type = dot.shape().element_type();
+  if (type != xla::F32 && !(type == xla::BF16 && HasProductsOfBf16())) {
+    return std::nullopt;
+  }
+  const xla::DotDimensionNumbers& dims = dot.dot_dimension_numbers();
+  if (dims.lhs_contracting_dimensions().empty()) return std::nullopt;
+  OneDnnProduct product{
+      MatricesOf(*dot.operand(0), dims.lhs_batch_dimensions(),
+                 dims.lhs_contracting_dimensions(), /*is_first=*/true),
+      MatricesOf(*dot.operand(1), dims.rhs_batch_dimensions(),
+                 dims.rhs_contracting_dimensions(), /*is_first=*/false)};
+  if (!IsMeant(dot.shape(), type) ||
+      !IsMeant(product.lhs.array->shape(), type) ||
+      !IsMeant(product.rhs.array->shape(), type)) {
+    return std::nullopt;
+  }
+  return product;
+}
+
+HloInstruction* OneDnnProduct::Build(const HloInstruction& dot,
+                                     HloInstruction* x,
+                                     HloInstruction* y) const {
+  xla::HloComputation* computation = x->parent();
+  x = AsMatrices(lhs, x, /*is_first=*/true);
+  y = AsMatrices(rhs, y, /*is_first=*/false);
+  std::unique_ptr<HloInstruction> call = HloInstruction::CreateCustomCall(
+      xla::ShapeUtil::MakeShape(dot.shape().element_type(),
+                                {lhs.batch, lhs.own, rhs.own}),
+      {x, y}, "__onednn$matmul", {x->shape(), y->shape()});
+  const auto text = [](bool is_so) { return is_so ? "true" : "false"; };
+  call->set_raw_backend_config_string(absl::StrCat(
+      "{\"onednn_matmul_config\":{\"transpose_a\":", text(lhs.is_transposed),
+      ",\"transpose_b\":", text(rhs.is_transposed), "}}"));
+  call->set_metadata(dot.metadata());
+  return computation->AddInstruction(HloInstruction::CreateReshape(
+      RowMajor(dot.shape()), computation->AddInstruction(std::move(call))));
 }
 
 HloInstruction* ReversedKernel(const HloInstruction& convolution,

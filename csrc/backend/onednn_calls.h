@@ -7,31 +7,46 @@
 // with more of them fails a CHECK.
 #pragma once
 
-#include <array>
-#include <memory>
+#include <cstdint>
+#include <optional>
+#include <vector>
 
-#include "absl/types/span.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 
 namespace hloenv {
 
-// Convolutions and dots of f32 in row-major order that oneDNN may run:
-// convolutions of one to three spatial dimensions, without groups of the batch,
-// dilation of the input and negative padding; dots of matrices and of batches
-// of them, also of bf16 where the processor multiplies that. Not empty ones.
-bool MayCallOneDnn(const xla::HloInstruction& instruction);
+// Convolutions of f32 in row-major order that oneDNN may run: of one to three
+// spatial dimensions, without groups of the batch, dilation of the input and
+// negative padding. Not empty ones.
+bool MayConvolveByOneDnn(const xla::HloInstruction& instruction);
 
-// What the call for such an instruction reads: a matrix in place of its
-// transpose.
-std::array<const xla::HloInstruction*, 2> OneDnnOperands(
-    const xla::HloInstruction& instruction);
+// Adds a call for such a convolution. The kernel of one whose window is
+// reversed must be reversed: see ReversedKernel.
+xla::HloInstruction* OneDnnConvolution(const xla::HloInstruction& convolution,
+                                       xla::HloInstruction* image,
+                                       xla::HloInstruction* kernel);
 
-// For such an instruction, a call with these operands, copies of
-// OneDnnOperands. The kernel of a convolution whose window is reversed must be
-// reversed: see ReversedKernel.
-std::unique_ptr<xla::HloInstruction> OneDnnCall(
-    const xla::HloInstruction& instruction,
-    absl::Span<xla::HloInstruction* const> operands);
+// A dot as a product of batches of matrices.
+struct OneDnnProduct {
+  struct Operand {
+    // What is read: a transpose's operand in place of it.
+    const xla::HloInstruction* array;
+    // Its dimensions in the order of the matrices, of which those of the batch
+    // come first.
+    std::vector<int64_t> order = {};
+    int64_t batch = 1, own = 1, terms = 1;  // sizes
+    bool is_transposed = false;  // whether rows are columns in that order
+  };
+  Operand lhs, rhs;
+
+  // Of f32, and of bf16 where the processor multiplies that; not empty, in
+  // row-major order, and with dimensions that are contracted.
+  static std::optional<OneDnnProduct> Of(const xla::HloInstruction& dot);
+  // Adds a call for the dot. `x` and `y` are the arrays.
+  xla::HloInstruction* Build(const xla::HloInstruction& dot,
+                             xla::HloInstruction* x,
+                             xla::HloInstruction* y) const;
+};
 
 // `kernel`, reversed where the window of `convolution` is.
 xla::HloInstruction* ReversedKernel(const xla::HloInstruction& convolution,

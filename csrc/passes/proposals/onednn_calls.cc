@@ -15,16 +15,15 @@ using Images = absl::Span<HloInstruction* const>;
 const Rule& ConvolutionRule();
 void ProposeConvolution(const HloInstruction& root, RuleContext& context,
                         std::vector<Proposal>& proposals) {
-  if (root.opcode() != xla::HloOpcode::kConvolution || !IsPlain(root) ||
-      !MayCallOneDnn(root) || !Convolution::Of(root, context).has_value()) {
+  if (!IsPlain(root) || !MayConvolveByOneDnn(root) ||
+      !Convolution::Of(root, context).has_value()) {
     return;
   }
   Propose(
       ConvolutionRule(), root, {root.operand(0), root.operand(1)},
       [&root](Images x) -> absl::StatusOr<HloInstruction*> {
-        HloInstruction* const operands[] = {x.front(),
-                                            ReversedKernel(root, x.back())};
-        return x[0]->parent()->AddInstruction(OneDnnCall(root, operands));
+        return OneDnnConvolution(root, x.front(),
+                                 ReversedKernel(root, x.back()));
       },
       proposals);
 }
@@ -42,16 +41,13 @@ const Rule& ConvolutionRule() {
 const Rule& MatmulRule();
 void ProposeMatmul(const HloInstruction& root, RuleContext&,
                    std::vector<Proposal>& proposals) {
-  if (root.opcode() != xla::HloOpcode::kDot || !IsPlain(root) ||
-      !MayCallOneDnn(root)) {
-    return;
-  }
-  const auto operands = OneDnnOperands(root);
+  if (!IsPlain(root)) return;
+  const std::optional<OneDnnProduct> product = OneDnnProduct::Of(root);
+  if (!product.has_value()) return;
   Propose(
-      MatmulRule(), root, {operands[0], operands[1]},
-      [&root](Images x) -> absl::StatusOr<HloInstruction*> {
-        HloInstruction* const operands[] = {x.front(), x.back()};
-        return x[0]->parent()->AddInstruction(OneDnnCall(root, operands));
+      MatmulRule(), root, {product->lhs.array, product->rhs.array},
+      [product = *product, &root](Images x) -> absl::StatusOr<HloInstruction*> {
+        return product.Build(root, x.front(), x.back());
       },
       proposals);
 }

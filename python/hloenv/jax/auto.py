@@ -184,10 +184,10 @@ class Auto:
             yield replace(attempt, prepare=prepare)
 
     def _by_onednn(self, stages: Stages) -> Iterator[Attempt]:
-        """Convolutions that are faster there by oneDNN; other forms of the rest."""
+        """What is faster there by oneDNN: convolutions, products of bf16; and forms."""
         if not stages.compares or stages.wanted not in ("", _BY_ONEDNN):
             return
-        if "convolution" not in stages.module.opcode_counts():
+        if not _may_call_onednn(stages.module):
             return
         decided = None if _calls_python(stages.module) else calls_of(stages.module)
         if decided is None:
@@ -261,6 +261,14 @@ class Auto:
             return Attempt("forms", decided, reason=str(error))
         is_promising = not _FIRST.keys().isdisjoint(decided.accepted)
         return Attempt("forms", decided, call, is_promising=is_promising)
+
+
+def _may_call_onednn(module: HloModule) -> bool:
+    """Whether a module has operations that may be faster by oneDNN."""
+    counts = module.opcode_counts()
+    if "convolution" in counts:
+        return True
+    return "dot" in counts and "bf16[" in module.to_text(all_constants=False)
 
 
 def _plain(stages: Stages) -> Attempt:
