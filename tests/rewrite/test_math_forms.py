@@ -234,15 +234,64 @@ def test_what_is_proposed(line, expected):
     assert rules(capture(text, NAME)) == expected
 
 
-@pytest.mark.parametrize("dtype", ["s32", "c64"])
+@pytest.mark.parametrize("dtype", ["s64", "u16", "c64"])
 def test_other_types_stay(dtype):
-    operation = "remainder(x, x)" if dtype == "s32" else "sine(x)"
+    operation = "sine(x)" if dtype == "c64" else "remainder(x, x)"
     text = f"""HloModule m
         ENTRY e {{
           x = {dtype}[8] parameter(0)
           ROOT r = {dtype}[8] {operation}
         }}"""
     assert rules(capture(text, NAME)) == []
+
+
+EXTREMES = {
+    "s32": [-(2**31), -(2**31) + 1, -65537, -7, -1, 0, 1, 7, 65536, 2**31 - 1],
+    "u32": [0, 1, 2, 3, 7, 65535, 65537, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1],
+}
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("opcode", ["divide", "remainder"])
+@pytest.mark.parametrize("dtype", EXTREMES)
+def test_quotients_of_integers_are_exact(dtype, opcode):
+    rng = np.random.default_rng(0)
+    numpy_type = np.int32 if dtype == "s32" else np.uint32
+    limits = np.iinfo(numpy_type)
+    special = np.array(EXTREMES[dtype], np.int64)
+    x, y = (each.ravel() for each in np.meshgrid(special, special))
+    wide = rng.integers(limits.min, limits.max, (2, 4000), endpoint=True)
+    near = rng.integers(1, 2**15, 2000)
+    x = np.concatenate([x, wide[0], near * 7 - 1, near * 7, -(near * 7)])
+    y = np.concatenate([y, wide[1] >> rng.integers(0, 31, 4000), *[near] * 3])
+    x, y = x.astype(numpy_type), y.astype(numpy_type)
+    text = f"""HloModule m
+        ENTRY e {{
+          x = {dtype}[{x.size}] parameter(0)
+          y = {dtype}[{x.size}] parameter(1)
+          ROOT r = {dtype}[{x.size}] {opcode}(x, y)
+        }}"""
+    alternatives = capture(text, NAME)
+    assert rules(alternatives) == ["quotient"]
+    (wanted,) = hloenv.interpret(alternatives.apply([0]), x, y)
+    (found,) = hloenv.interpret(alternatives.apply([1]), x, y)
+    np.testing.assert_array_equal(found, wanted)
+    for engine in ("wheel", "jaxlib"):
+        (found,) = hloenv.compile(alternatives.apply([1]), engine=engine)(x, y)
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("divisor", ["constant(7)", "parameter(1)"])
+def test_quotients_by_constants_stay(divisor):
+    text = f"""HloModule m
+        ENTRY e {{
+          x = s32[8] parameter(0)
+          n = s32[] {divisor}
+          y = s32[8] broadcast(n), dimensions={{}}
+          ROOT r = s32[8] divide(x, y)
+        }}"""
+    is_constant = divisor.startswith("constant")
+    assert rules(capture(text, NAME)) == ([] if is_constant else ["quotient"])
 
 
 @pytest.mark.parametrize("shape", ["[0]", "[3,0]", "[<=8]"])

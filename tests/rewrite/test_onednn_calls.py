@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -83,8 +85,44 @@ OFFERED = {
         "f32[3,5,7]",
         f"{BATCHED}lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}",
     ),
+    "vectors": dot(
+        "f32[20]",
+        "f32[20]",
+        "f32[]",
+        "lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+    ),
+    "a matrix and a vector": dot("f32[33,20]", "f32[20]", "f32[33]", BOTH),
+    "of matrices and vectors, in odd orders": dot(
+        *("f32[5,3,20,2]", "f32[2,7,5,20,6]", "f32[5,3,7,6]"),
+        "lhs_batch_dims={0}, rhs_batch_dims={2}, "
+        "lhs_contracting_dims={3,2}, rhs_contracting_dims={0,3}",
+    ),
+    "of several batches": dot(
+        *("f32[4,5,20,3]", "f32[3,20,7,4]", "f32[3,4,5,7]"),
+        "lhs_batch_dims={3,0}, rhs_batch_dims={0,3}, "
+        "lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    ),
+    "of a transpose": module(
+        """x = f32[33,20] parameter(0)
+        y = f32[17,20] parameter(1)
+        t = f32[20,17]{0,1} transpose(y), dimensions={1,0}
+        ROOT d = f32[33,17] dot(x, t), lhs_contracting_dims={1},
+          rhs_contracting_dims={0}"""
+    ),
+    "of a transpose of batches": module(
+        """x = f32[4,33,20] parameter(0)
+        y = f32[17,4,20] parameter(1)
+        t = f32[20,17,4] transpose(y), dimensions={2,0,1}
+        ROOT d = f32[4,33,17] dot(x, t), lhs_contracting_dims={2},
+          rhs_contracting_dims={0}, lhs_batch_dims={0}, rhs_batch_dims={2}"""
+    ),
 }
 REFUSED = {
+    "nothing that is summed": dot(
+        *("f32[5]", "f32[6]", "f32[5,6]"),
+        "lhs_contracting_dims={}, rhs_contracting_dims={}",
+    ),
+    "bf16 for f32": dot("bf16[33,20]", "bf16[20,17]", "f32[33,17]", BOTH),
     "dilation of the input": convolution(
         "size=3x3 pad=1_1x1_1 lhs_dilate=2x1", result="f32[2,17,9,16]"
     ),
@@ -106,14 +144,7 @@ REFUSED = {
         result="f32[2,16]",
         labels="bf_io->bf",
     ),
-    "vectors": dot(
-        "f32[20]",
-        "f32[20]",
-        "f32[]",
-        "lhs_contracting_dims={0}, rhs_contracting_dims={0}",
-    ),
     "integers": dot("s32[33,20]", "s32[20,17]", "s32[33,17]", BOTH),
-    "a matrix and a vector": dot("f32[33,20]", "f32[20]", "f32[33]", BOTH),
     "another algorithm": dot(
         *("f32[33,20]", "f32[20,17]", "f32[33,17]"),
         f"{BOTH}, algorithm=dot_bf16_bf16_f32",
@@ -142,6 +173,32 @@ def test_calls_compute_the_same(name, engine, until):
     found = hloenv.compile(decided, engine=engine)(*inputs)
     expected = hloenv.compile(original)(*inputs)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def _has_products_of_bf16() -> bool:
+    flags = Path("/proc/cpuinfo")
+    return flags.is_file() and "avx512_bf16" in flags.read_text()
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize(
+    "name", [name for name, each in OFFERED.items() if " dot(" in each.to_text()]
+)
+def test_products_of_bf16_where_the_processor_has_them(name, engine):
+    text = OFFERED[name].to_text().replace("f32[", "bf16[")
+    original = hloenv.HloModule.from_text(text)
+    if not _has_products_of_bf16():
+        assert not len(hloenv.HloEnv(original).get_alternatives("onednn-calls"))
+        pytest.skip("this processor does not multiply bf16")
+    rng = np.random.default_rng(0)
+    inputs = [
+        rng.integers(-2, 3, each.shape).astype(each.dtype)
+        for each in hloenv.random_inputs(original)
+    ]
+    (found,) = hloenv.compile(called(original), engine=engine)(*inputs)
+    (expected,) = hloenv.interpret(original, *inputs)
+    # Sums of small integers are exact.
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -213,6 +270,33 @@ def test_products_of_the_padding_are_left_out():
     assert not np.isnan(found).any()
     inner = (slice(None), slice(1, -1), slice(1, -1))
     np.testing.assert_allclose(found[inner], expected[inner], rtol=1e-4, atol=1e-4)
+
+
+def _of_row(operands: str, rows: int, kind: str) -> hloenv.HloModule:
+    return module(
+        f"""x = {kind}[{rows},1024] parameter(0)
+        y = {kind}[1024,1024] parameter(1)
+        t = {kind}[1024,1024] transpose(y), dimensions={{1,0}}
+        ROOT d = {kind}[{rows},1024] dot({operands}), {BOTH}"""
+    )
+
+
+@pytest.mark.skipif(not _has_products_of_bf16(), reason="no products of bf16")
+@pytest.mark.parametrize(
+    ("operands", "rows", "kind", "expected"),
+    [
+        ("x, y", 20, "bf16", 1),
+        ("x, y", 1, "bf16", 1),
+        ("x, t", 20, "bf16", 1),
+        ("x, t", 1, "bf16", -1),
+        ("x, y", 20, "f32", -1),
+    ],
+)
+def test_known_calls_takes_products_of_bf16(operands, rows, kind, expected):
+    alternatives = hloenv.HloEnv(_of_row(operands, rows, kind)).get_alternatives(
+        "onednn-calls"
+    )
+    assert get_policy("known-calls")(alternatives).tolist() == [expected]
 
 
 def test_known_calls_takes_convolutions_with_groups_only_where_it_is_worth_it():

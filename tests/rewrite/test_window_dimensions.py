@@ -138,11 +138,41 @@ def test_nan_and_infinities_are_kept():
 
 
 @pytest.mark.parametrize(
+    ("kind", "operation", "start"),
+    [
+        ("f32", "maximum", "0"),
+        ("f32", "maximum", "nan"),
+        ("s32", "maximum", "0"),
+        ("s32", "minimum", "3"),
+        ("u8", "maximum", "7"),
+        ("u8", "minimum", "255"),
+        ("s32", "and", "5"),
+        ("pred", "or", "true"),
+        ("pred", "or", "false"),
+    ],
+)
+@pytest.mark.parametrize("window", ["size=3x3 pad=1_1x1_1", "size=3x2 pad=0_3x2_0"])
+def test_an_extreme_may_be_in_the_padding_too(kind, operation, start, window):
+    module = hloenv.HloModule.from_text(pooling(kind, operation, "12,9", window, start))
+    alternatives = captured(pooling(kind, operation, "12,9", window, start))
+    rules_of = [choice.rule for choice in alternatives[0].choices]
+    assert {"window", "dimensions"} < set(rules_of)
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (12, 9)) % (2 if kind == "pred" else 256)
+    (dtype,) = (each.dtype for each in hloenv.random_inputs(module))
+    x = x.astype(dtype)
+    (wanted,) = hloenv.interpret(module, x)
+    for index in range(1, len(rules_of)):
+        (output,) = hloenv.interpret(alternatives.apply([index]), x)
+        np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize(
     ("kind", "operation", "sizes", "window", "start"),
     [
         ("f32", "maximum", "16", "size=2", "-inf"),  # as few operations already
         ("f32", "maximum", "16,16", "size=4x4 stride=4x4", "-inf"),  # no overlap
-        ("f32", "maximum", "16", "size=5 pad=2_2", "0"),  # padding counts
+        ("f32", "multiply", "16", "size=5 pad=2_2", "2"),  # padding counts
         ("s8", "add", "16", "size=5", "0"),
         ("f32", "add", "16", "size=16 pad=15_0", "0"),  # cumulative
         ("f32", "subtract", "16", "size=5", "0"),
