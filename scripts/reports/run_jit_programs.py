@@ -57,6 +57,10 @@ _GROUPS = {
     "complex or short numbers; the rules were set on these operations alone",
     "batches.py": "many small problems at once: short sorts, tiny matrices, divisions; "
     "likewise",
+    "stencils.py": "steps on grids and their gradients; likewise, and with some of "
+    "these methods in view",
+    "narrow.py": "language models in bf16; masks, labels, indices; the rules were set "
+    "on these operations alone",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }
