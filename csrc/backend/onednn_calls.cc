@@ -2,6 +2,7 @@
 #include "backend/onednn_calls.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,6 +30,10 @@ constexpr int kMaxDimensions = 5;
 // XLA's call of it then ends the process.
 bool HasProductsOfBf16() {
 #if defined(__x86_64__)
+  // Whoever limits what oneDNN may use, for whatever it supports then.
+  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    if (std::getenv(name) != nullptr) return false;
+  }
   return __builtin_cpu_supports("avx512bf16") > 0;
 #else
   return false;

@@ -179,7 +179,7 @@ def radiance() -> Program:
     """A field of colours and densities, of 65,536 points in Fourier features."""
 
     def run(points: Any, params: Any) -> Any:
-        angles = points[:, None, :] * 2.0 ** jnp.arange(10)[:, None]
+        angles = points[:, None, :] * 2.0 ** jnp.arange(10, dtype="float32")[:, None]
         angles = angles.reshape(len(points), -1)
         x = jnp.concatenate([points, jnp.sin(angles), jnp.cos(angles)], -1)
         for weights in params[:-1]:

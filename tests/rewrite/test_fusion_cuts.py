@@ -163,6 +163,29 @@ def test_functions_in_concatenations_of_short_rows(width, is_offered) -> None:
     assert cuts_of(module) == ({"v": "bounded"} if is_offered else {})
 
 
+@pytest.mark.parametrize(
+    ("operation", "is_offered"),
+    [
+        ("clamp(low, e, low)", False),
+        ("clamp(lows, e, lows)", True),
+        ("select(is_low, e, x)", False),
+    ],
+)
+def test_selections_by_scalars_stay(operation, is_offered) -> None:
+    # XLA cannot compile such an operation in a kernel of its own.
+    module = module_of(f"""
+    x = f32[64,64] parameter(0)
+    low = f32[] parameter(1)
+    is_low = pred[] parameter(2)
+    lows = f32[64,64] broadcast(low), dimensions={{}}
+    e = f32[64,64] exponential(x)
+    v = f32[64,64] {operation}
+    a = f32[64,64] reverse(v), dimensions={{0}}
+    b = f32[64,64] reverse(v), dimensions={{1}}
+    ROOT r = f32[64,64] add(a, b)""")
+    assert cuts_of(module) == ({"v": "repeated"} if is_offered else {})
+
+
 def test_loops_are_looked_into() -> None:
     body = """
     body {

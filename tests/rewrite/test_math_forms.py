@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -281,17 +283,48 @@ def test_quotients_of_integers_are_exact(dtype, opcode):
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("divisor", ["constant(7)", "parameter(1)"])
+@pytest.mark.parametrize("divisor", ["add(k, k)", "constant(7)", "parameter(1)"])
 def test_quotients_by_constants_stay(divisor):
     text = f"""HloModule m
         ENTRY e {{
           x = s32[8] parameter(0)
+          k = s32[] constant(7)
           n = s32[] {divisor}
           y = s32[8] broadcast(n), dimensions={{}}
           ROOT r = s32[8] divide(x, y)
         }}"""
-    is_constant = divisor.startswith("constant")
+    is_constant = divisor != "parameter(1)"
     assert rules(capture(text, NAME)) == ([] if is_constant else ["quotient"])
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("opcode", ["divide", "remainder"])
+@pytest.mark.parametrize("dtype", ["s32", "u32"])
+@pytest.mark.parametrize("divisor", [49, 41, 47, 3, 2**31 - 1])
+def test_a_divisor_that_becomes_a_constant_later(dtype, opcode, divisor):
+    # XLA multiplies by the inverse of a constant: 49 / 49 was below 1.
+    size = 2**14
+    text = f"""HloModule m
+        ENTRY e {{
+          x = {dtype}[{size}] parameter(0)
+          n = {dtype}[] parameter(1)
+          y = {dtype}[{size}] broadcast(n), dimensions={{}}
+          ROOT r = {dtype}[{size}] {opcode}(x, y)
+        }}"""
+    numpy_type = np.int32 if dtype == "s32" else np.uint32
+    x = np.arange(size, dtype=np.int64) * divisor
+    x = np.where(np.arange(size) % 3 == 0, x, x - 1)
+    x = np.where(np.arange(size) % 2 == 0, x, -x).astype(numpy_type)
+    alternatives = capture(text, NAME)
+    assert rules(alternatives) == ["quotient"]
+    (wanted,) = hloenv.interpret(alternatives.apply([0]), x, numpy_type(divisor))
+    decided = alternatives.apply([1]).to_text()
+    folded, count = re.subn(r"parameter\(1\).*", f"constant({divisor})", decided)
+    assert count == 1
+    folded = re.sub(r"(entry_computation_layout=\{\(\S+), \w+\[\]\)", r"\1)", folded)
+    for engine in ("wheel", "jaxlib"):
+        executable = hloenv.compile(hloenv.HloModule.from_text(folded), engine=engine)
+        np.testing.assert_array_equal(executable(x)[0], wanted)
 
 
 @pytest.mark.parametrize("shape", ["[0]", "[3,0]", "[<=8]"])

@@ -201,6 +201,15 @@ def test_products_of_bf16_where_the_processor_has_them(name, engine):
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
 
+@pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
+def test_no_products_of_bf16_where_onednn_is_limited(variable, monkeypatch):
+    # It may have none then, and XLA's call of it ended the process.
+    monkeypatch.setenv(variable, "AVX2")
+    text = OFFERED["a matrix product"].to_text().replace("f32[", "bf16[")
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    assert not len(env.get_alternatives("onednn-calls"))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_onednn_does_not_run_is_not_offered(name):
     assert len(hloenv.HloEnv(REFUSED[name]).get_alternatives("onednn-calls")) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -136,6 +137,27 @@ def test_perturbed_inputs_are_one_unit_away():
     (moved, _) = perturbed(random_inputs(ADD))
     np.testing.assert_array_max_ulp(a, moved, maxulp=1)
     assert (a != moved).all()
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_numbers_of_16_bits_are_perturbed_too(name):
+    a = np.linspace(0.5, 0.9, 50).astype(ml_dtypes.bfloat16 if name[0] == "b" else name)
+    (moved,) = perturbed([a])
+    change = np.abs(moved.astype(float) - a.astype(float))
+    assert moved.dtype == a.dtype
+    # In [0.5, 1), 8 or 11 bits.
+    assert set(change) == {2.0 ** (-8 if name == "bfloat16" else -11)}
+
+
+def test_numbers_of_16_bits_may_differ_by_three_times_what_they_move():
+    one = np.full(100, 1.0, ml_dtypes.bfloat16)
+    moved = np.full(100, 1.0 + 2**-4, ml_dtypes.bfloat16)
+    # A twentieth, and three times as much as the original moves.
+    within = np.full(100, 1.0 + 7 * 2**-5, ml_dtypes.bfloat16)
+    beyond = np.full(100, 1.0 + 8 * 2**-5, ml_dtypes.bfloat16)
+    assert not compare_outputs([one], [within]).is_equal
+    assert compare_outputs([one], [within], also=[[moved]]).is_equal
+    assert not compare_outputs([one], [beyond], also=[[moved]]).is_equal
 
 
 @pytest.mark.parametrize("actual", [[-7.0, np.nan], [1e200, np.nan], [1e199, 1.0]])

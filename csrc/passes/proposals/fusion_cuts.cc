@@ -217,6 +217,13 @@ void ProposeIf(bool is_repeated, const Rule& rule,
       xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinElements) {
     return;
   }
+  // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
+  for (const HloInstruction* operand : instruction.operands()) {
+    if (!xla::ShapeUtil::SameDimensions(operand->shape(),
+                                        instruction.shape())) {
+      return;
+    }
+  }
   const PlaceReaders readers = ReadersOf(instruction);
   if (readers.moving.empty() || !readers.is_complete ||
       HasSingleReader(instruction, readers)) {

@@ -426,15 +426,24 @@ void ProposePower(const HloInstruction& root, RuleContext& context,
       proposals);
 }
 
-// Of integers of 32 bits, whose quotients doubles have bits for.
+// Of integers of 32 bits, whose quotients doubles have bits for. A half more is
+// in the same quotient, and is so, too, where XLA multiplies by the inverse of
+// a divisor that it finds to be constant.
 HloInstruction* BuildQuotient(const HloInstruction& root, Arrays x,
                               Elementwise& build) {
   const xla::PrimitiveType type = root.shape().element_type();
-  HloInstruction* quotient = build.Convert(
-      build.Binary(HloOpcode::kDivide, build.Convert(x[0], xla::F64),
-                   build.Convert(x[1], xla::F64)),
-      type);
   HloInstruction* zero = build.Convert(build.Constant<int32_t>(0), type);
+  HloInstruction* half = build.Number(0.5);
+  if (type == xla::S32) {
+    half = build.Select(ComparisonDirection::kLt, x[0], zero,
+                        build.Number(-0.5), half);
+  }
+  HloInstruction* quotient = build.Convert(
+      build.Binary(
+          HloOpcode::kDivide,
+          build.Binary(HloOpcode::kAdd, build.Convert(x[0], xla::F64), half),
+          build.Convert(x[1], xla::F64)),
+      type);
   HloInstruction* ones = build.Convert(build.Constant<int32_t>(-1), type);
   if (type == xla::S32) {  // of the smallest number, too
     quotient = build.Select(ComparisonDirection::kEq, x[1], ones,
@@ -447,7 +456,7 @@ HloInstruction* BuildQuotient(const HloInstruction& root, Arrays x,
                       build.Binary(HloOpcode::kMultiply, quotient, x[1]));
 }
 
-void ProposeQuotient(const HloInstruction& root, RuleContext&,
+void ProposeQuotient(const HloInstruction& root, RuleContext& context,
                      std::vector<Proposal>& proposals) {
   const xla::PrimitiveType type = root.shape().element_type();
   const bool is_meant = root.opcode() == HloOpcode::kDivide ||
@@ -456,14 +465,8 @@ void ProposeQuotient(const HloInstruction& root, RuleContext&,
       xla::ShapeUtil::IsZeroElementArray(root.shape())) {
     return;
   }
-  const HloInstruction* divisor = root.operand(1);
-  while (divisor->opcode() == HloOpcode::kBroadcast ||
-         divisor->opcode() == HloOpcode::kConvert ||
-         divisor->opcode() == HloOpcode::kReshape) {
-    divisor = divisor->operand(0);
-  }
   // LLVM multiplies by the inverse of a constant, in vectors.
-  if (divisor->opcode() == HloOpcode::kConstant) return;
+  if (context.Known(*root.operand(1)).is_fixed) return;
   Propose(
       QuotientRule(), root, {root.operand(0), root.operand(1)},
       [&root](absl::Span<HloInstruction* const> x)

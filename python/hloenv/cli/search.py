@@ -73,7 +73,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "pipeline and the passes to decide there. Repeat the option for several, in "
         "the order of the pipeline; without a POSITION, right after the decision point "
         "before (default, without --pass too: 'convolution-forms dot-forms "
-        "reduce-forms sort-forms math-forms', then "
+        "reduce-forms sort-forms math-forms fusion-cuts', then "
         "'algsimp cse', and for the wheel's XLA 'fusion: dot-lowering', then "
         "': fusion general-fusion', then 'copy-insertion: thunk-order')",
     )

@@ -18,7 +18,7 @@ PRESETS: tuple[Preset, ...] = (
         "until": "",
         "passes": [
             *("convolution-forms", "dot-forms", "reduce-forms", "sort-forms"),
-            "math-forms",
+            *("math-forms", "fusion-cuts"),
         ],
     },
     {

@@ -117,9 +117,10 @@ def copy_arrays(jax: Any, tree: Any) -> Any:
 
 
 def moved_arguments(jax: Any, tree: Any, draw: int = 0) -> Any:
-    """A pytree with the float32 and float64 of its arrays moved by 1 ulp, up or down.
+    """A pytree with the floats of its arrays, but complex ones, moved by 1 ulp.
 
-    By 1 ulp of the type that jax gives them, in other directions for each `draw`.
+    Up or down, and by 1 ulp of the type that jax gives them; in other directions for
+    each `draw`.
     """
 
     def as_jax_has_it(leaf: Any) -> Any:

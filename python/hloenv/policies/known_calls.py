@@ -29,7 +29,8 @@ class KnownCalls:
     These are those with groups, in two or three dimensions; those of three dimensions;
     and others for which `KnownForms` has no form, of more than one input feature and
     not few output features, but for gradients with respect to the kernel; and products
-    of bf16, but of one row and a matrix that is transposed. Decide it before `KnownForms`, which then sees calls in their place. Other alternatives stay
+    of bf16, but of one row and a matrix that is transposed. Decide it before
+    `KnownForms`, which then sees calls in their place. Other alternatives stay
     undecided. oneDNN leaves out the products with padding: where the kernel has an
     infinite number or a NaN, XLA's own code gives NaN at the borders, too.
     """

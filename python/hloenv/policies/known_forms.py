@@ -283,14 +283,17 @@ class _LargeValues:
 def _forms(
     graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
 ) -> tuple[str, ...]:
+    if not _OF_CUTS.isdisjoint(offered):
+        # Of a function, too, which then has one reader, and gets its form next.
+        cuts = [rule for rule in offered if rule in _OF_CUTS]
+        if int(graph.element_count[node]) >= _CUT:
+            return tuple(cuts)
     for rule, elements in _CALLED.items():
         if rule in offered:
             # XLA computes 16-bit floats as 32-bit ones, and fuses that.
             is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
             is_large = int(graph.element_count[node]) >= elements
             return (rule,) if is_large and not is_narrow else ()
-    if not _OF_CUTS.isdisjoint(offered):
-        return tuple(offered) if int(graph.element_count[node]) >= _CUT else ()
     if not _OF_MATRICES.isdisjoint(offered):
         return tuple(offered) if _has_many_matrices(graph, node) else ()
     if not _OF_SORTS.isdisjoint(offered):

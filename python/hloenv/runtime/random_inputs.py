@@ -70,6 +70,10 @@ def _draw(spec: ArraySpec, bound: int | None, rng: np.random.Generator) -> Array
     return np.asarray(rng.standard_normal(spec.shape))
 
 
+# Types of floats that are perturbed.
+_MOVED = ("float32", "float64", "float16", "bfloat16")
+
+
 def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
     """The inputs with each float perturbed by 1 ulp, up or down.
 
@@ -77,7 +81,7 @@ def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | 
     """
     moved: list[Array | None] = []
     for index, array in enumerate(inputs):
-        if array is None or array.dtype not in (np.float32, np.float64):
+        if array is None or array.dtype.name not in _MOVED:
             moved.append(array)
             continue
         rng = np.random.default_rng([seed, index, 1])
