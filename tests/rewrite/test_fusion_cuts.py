@@ -8,6 +8,7 @@ import pytest
 
 from hloenv import HloEnv, HloModule, verify_alternatives
 from hloenv.hlo.text import parse_text
+from hloenv.policies import get_policy
 
 # The gradient of a stencil: `g` is read at three places.
 STENCIL = """
@@ -226,6 +227,42 @@ def test_long_expressions_with_many_readers_end() -> None:
     lines.append("ROOT r = f32[1000] negate(v1199)")
     # The last ones have few enough readers to be counted.
     assert len(cuts_of(module_of("\n".join(lines)))) > 50
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(31, []), (32, ["g"]), (2**21, ["g"]), (2**22 + 1, [])]
+)
+def test_known_forms_keeps_what_is_large_and_has_a_place(rows, expected) -> None:
+    module = module_of(
+        STENCIL.replace("[64,64]", f"[{rows},64]").replace(
+            "[66,64]", f"[{rows + 2},64]"
+        )
+    )
+    alternatives = HloEnv(module).get_alternatives("fusion-cuts")
+    decisions = get_policy("known-forms")(alternatives)
+    taken = [
+        each.original
+        for each, decision in zip(alternatives, decisions, strict=True)
+        if decision > 0
+    ]
+    assert taken == expected
+
+
+def test_a_cut_comes_before_the_form_of_its_function() -> None:
+    text = """
+    x = f32[200,100] parameter(0)
+    v = f32[200,100] cosine(x)
+    a = f32[200,100] reverse(v), dimensions={0}
+    b = f32[200,100] reverse(v), dimensions={1}
+    ROOT r = f32[200,100] add(a, b)"""
+    env = HloEnv(module_of(text))
+    alternatives = env.get_alternatives("math-forms", "fusion-cuts")
+    (decision,) = get_policy("known-forms")(alternatives)
+    assert alternatives[0].choices[decision].rule == "repeated"
+    env.apply_alternatives([decision], alternatives)
+    alternatives = env.get_alternatives("math-forms", "fusion-cuts")
+    (decision,) = get_policy("known-forms")(alternatives)
+    assert alternatives[0].choices[decision].rule == "periodic"
 
 
 @pytest.mark.jax

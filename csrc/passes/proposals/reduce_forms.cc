@@ -102,9 +102,9 @@ const Rule& ChainRule() {
 
 absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      ChainRule(),      ColumnsRule(),     WindowChainRule(),
-      DimensionsRule(), SelectChainRule(), PackedIndexRule(),
-      KeyedIndexRule(), ScanRule(),        ScanGroupsRule()};
+      ChainRule(),      ColumnsRule(),     FoldedRule(),      WindowChainRule(),
+      DimensionsRule(), SelectChainRule(), PackedIndexRule(), KeyedIndexRule(),
+      ScanRule(),       ScanGroupsRule()};
   return *rules;
 }
 
@@ -193,7 +193,8 @@ PassInfo ReduceFormsPass() {
       "short dimensions, such as three coordinates; of small windows, as in "
       "pooling; of windows that overlap, one dimension after the other; and "
       "for the gradient of max pooling; two reductions for one "
-      "over rows and short columns of groups; one reduction for the "
+      "over rows and short columns of groups; the largest integers of parts of "
+      "rows; one reduction for the "
       "index of an extreme element; and loops for cumulative reductions. Run "
       "it before layout assignment. Integer "
       "results are exact; floats may round differently, as "

@@ -34,6 +34,7 @@ xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
 const Rule& PackedIndexRule();  // arg_forms.cc
 const Rule& KeyedIndexRule();   // arg_forms.cc
 const Rule& ColumnsRule();      // column_forms.cc
+const Rule& FoldedRule();       // folded_reduce.cc
 const Rule& WindowChainRule();  // window_forms.cc
 const Rule& DimensionsRule();   // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc

@@ -69,6 +69,8 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing
 # is gained: jaxlib writes the packed numbers, to memory that is new in each run.
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
+# Elements from which the largest of integers were faster by parts of their rows.
+_FOLDED = 4096
 # Elements from which sums that several kernels would contain are kept out of them.
 _LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
@@ -121,6 +123,8 @@ _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors; and
 # elements from which they were faster in memory.
 _OF_CUTS, _CUT = frozenset(("repeated", "bounded")), 2048
+# Bytes of them together above which none is in memory: there may be no place for them.
+_MOST_CUT_BYTES = 2**30
 
 
 class KnownForms:
@@ -140,7 +144,8 @@ class KnownForms:
     complex numbers become four;
     products with a constant matrix that is mostly zero, as of resizes, become gathers;
     reductions of groups of few columns become two, first over the rows; the index of
-    the largest element becomes one reduction of integers; cumulative sums become loops;
+    the largest element becomes one reduction of integers, and the largest integers are
+    found by parts of their rows; cumulative sums become loops;
     sorts become sorts of integers, and short ones minima and maxima; the largest
     numbers of rows of other types than float32 are found without a sort; sine, cosine,
     tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
@@ -177,7 +182,7 @@ class KnownForms:
         firsts = graph.site_choice_offsets  # the original of each site comes first
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
-        called, written, networks = [], [], set()
+        called, written, networks, cuts = [], [], set(), []
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
@@ -210,11 +215,14 @@ class KnownForms:
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
                         called += [index] if rule in _CALLED else []
+                        cuts += [(index, node)] if rule in _OF_CUTS else []
                         if rule == "network":
                             networks.add(place)
                         if rule == "network" or rule in _OF_MATRICES:
                             written.append(index)
                     break
+        if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MOST_CUT_BYTES:
+            decisions[[index for index, _ in cuts]] = -1
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
         if len(written) > _MOST_WRITTEN:
@@ -305,6 +313,9 @@ def _forms(
         return dot_forms(graph, node, sizes, offered)
     if not _OF_EXTREMES.isdisjoint(offered):
         return _extreme_forms(graph, node)
+    if "folded" in offered:
+        elements = int(graph.element_count[operands_of(graph, node)[0]])
+        return ("folded",) if elements >= _FOLDED else ()
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
     return convolution_at(graph, node, attributes).forms()

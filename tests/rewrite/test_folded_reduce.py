@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce-forms/folded: the largest integers of rows, by parts of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.policies import get_policy
+
+NAME = "reduce-forms"
+
+
+def reduction(
+    kind: str, sizes: str, dims: str, operation: str = "maximum", start: str = "0"
+) -> hloenv.HloModule:
+    reduced = [int(each) for each in dims.split(",")]
+    kept = [s for d, s in enumerate(sizes.split(",")) if d not in reduced]
+    return hloenv.HloModule.from_text(f"""HloModule m
+region {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT c = {kind}[] {operation}(a, b)
+}}
+ENTRY main {{
+  x = {kind}[{sizes}] parameter(0)
+  start = {kind}[] constant({start})
+  ROOT r = {kind}[{",".join(kept)}] reduce(x, start), dimensions={{{dims}}},
+    to_apply=region
+}}""")
+
+
+def offered(module: hloenv.HloModule) -> list[str]:
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    return [choice.rule for each in alternatives for choice in each.choices[1:]]
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("operation", ["maximum", "minimum"])
+@pytest.mark.parametrize("kind", ["s16", "u32", "s64"])
+@pytest.mark.parametrize(
+    ("sizes", "dims"),
+    [
+        ("3,33", "1"),
+        ("3,1000", "1"),
+        ("257", "0"),
+        ("2,9,13", "1,2"),
+        ("5,11,7", "0,1,2"),
+        ("2,3,64", "2"),
+    ],
+)
+def test_an_extreme_is_the_same(kind, sizes, dims, operation):
+    module = reduction(kind, sizes, dims, operation, "7")
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    rules = [choice.rule for choice in alternatives[0].choices]
+    decided = alternatives.apply([rules.index("folded")])
+    shape = tuple(int(each) for each in sizes.split(","))
+    rng = np.random.default_rng(0)
+    types = {"s16": np.int16, "u32": np.uint32, "s64": np.int64}
+    limits = np.iinfo(types[kind])
+    x = rng.integers(limits.min, limits.max, shape, types[kind], endpoint=True)
+    for where in np.ndindex(*shape[:-1]):
+        # In each place of a row, as all of them are read.
+        place = rng.integers(shape[-1])
+        x[(*where, place)] = limits.max if operation == "maximum" else limits.min
+    (wanted,) = hloenv.interpret(module, x)
+    np.testing.assert_array_equal(hloenv.interpret(decided, x)[0], wanted)
+    np.testing.assert_array_equal(hloenv.compile(decided)(x)[0], wanted)
+
+
+@pytest.mark.parametrize("place", range(0, 100, 9))
+def test_each_element_counts(place):
+    module = reduction("s32", "1,100", "1")
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    rules = [choice.rule for choice in alternatives[0].choices]
+    x = np.zeros((1, 100), np.int32)
+    x[0, place] = 1
+    decided = alternatives.apply([rules.index("folded")])
+    assert hloenv.interpret(decided, x)[0].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("s32", "3,32", "1"),  # short
+        ("s32", "40,3", "0"),  # columns
+        ("s32", "2,40,3", "0,2"),
+        ("u8", "3,1000", "1"),
+        ("f32", "3,1000", "1"),
+        ("s32", "3,1000", "1", "add"),
+        ("s32", "3,1000", "1", "and"),
+        ("s32", "0,1000", "1"),
+    ],
+)
+def test_others_stay(arguments):
+    assert "folded" not in offered(reduction(*arguments))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(100, "folded"), (1, "")])
+def test_known_forms_takes_those_of_many_elements(rows, expected):
+    module = reduction("s32", f"{rows},1000", "1")
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    (decision,) = get_policy("known-forms")(alternatives)
+    rule = alternatives[0].choices[decision].rule if decision > 0 else ""
+    assert rule == expected
