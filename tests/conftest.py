@@ -130,6 +130,13 @@ def _has_namespaces() -> bool:
     )
 
 
+@functools.cache
+def has_products_of_bf16() -> bool:
+    """Whether the processor multiplies bf16."""
+    flags = Path("/proc/cpuinfo")
+    return flags.is_file() and "avx512_bf16" in flags.read_text(encoding="utf-8")
+
+
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Skips the files that cannot be imported without a package."""
     if isinstance(collector, pytest.Module):
@@ -160,6 +167,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the system lets nobody make a namespace without a network")
     if item.get_closest_marker("two_cores") and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is only one core here")
+    if item.get_closest_marker("bf16_products") and not has_products_of_bf16():
+        pytest.skip("this processor does not multiply bf16")
     if item.get_closest_marker("gpu_compiler") and not core.has_gpu_compiler():
         pytest.skip(
             "there is no GPU compiler in tensorflow-cpu: scripts/dev/test_gpu.sh"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import hloenv
 from hloenv import HloEnv, HloModule, verify_alternatives
 from hloenv.hlo.text import parse_text
 from hloenv.policies import get_policy
@@ -267,10 +268,8 @@ def test_a_cut_comes_before_the_form_of_its_function() -> None:
 
 @pytest.mark.jax
 def test_a_gradient_of_a_stencil_computes_its_function_once() -> None:
-    jax = pytest.importorskip("jax")
+    import jax
     import jax.numpy as jnp
-
-    import hloenv
 
     def action(x):
         near = sum(jnp.roll(x, by, axis) for by in (1, -1) for axis in (0, 1))

@@ -175,21 +175,22 @@ def test_calls_compute_the_same(name, engine, until):
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
 
 
-def _has_products_of_bf16() -> bool:
+def test_products_of_bf16_are_offered_where_the_processor_has_them():
+    text = OFFERED["a matrix product"].to_text().replace("f32[", "bf16[")
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
     flags = Path("/proc/cpuinfo")
-    return flags.is_file() and "avx512_bf16" in flags.read_text()
+    is_here = flags.is_file() and "avx512_bf16" in flags.read_text()
+    assert len(env.get_alternatives("onednn-calls")) == int(is_here)
 
 
+@pytest.mark.bf16_products
 @pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
 @pytest.mark.parametrize(
     "name", [name for name, each in OFFERED.items() if " dot(" in each.to_text()]
 )
-def test_products_of_bf16_where_the_processor_has_them(name, engine):
+def test_products_of_bf16_compute_the_same(name, engine):
     text = OFFERED[name].to_text().replace("f32[", "bf16[")
     original = hloenv.HloModule.from_text(text)
-    if not _has_products_of_bf16():
-        assert not len(hloenv.HloEnv(original).get_alternatives("onednn-calls"))
-        pytest.skip("this processor does not multiply bf16")
     rng = np.random.default_rng(0)
     inputs = [
         rng.integers(-2, 3, each.shape).astype(each.dtype)
@@ -290,7 +291,7 @@ def _of_row(operands: str, rows: int, kind: str) -> hloenv.HloModule:
     )
 
 
-@pytest.mark.skipif(not _has_products_of_bf16(), reason="no products of bf16")
+@pytest.mark.bf16_products
 @pytest.mark.parametrize(
     ("operands", "rows", "kind", "expected"),
     [
