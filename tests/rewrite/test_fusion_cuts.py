@@ -63,14 +63,14 @@ def _reads(expression: str, *, shifts: int, size: int = 1000) -> HloModule:
     """The sum of so many slices of an expression of `a`, at different places."""
     lines = [f"a = f32[{size}] parameter(0)", f"v = f32[{size}] {expression}"]
     lines += [
-        f"part{i} = f32[{size - 100}] slice(v), slice={{[{i}:{size - 100 + i}]}}"
+        f"part{i} = f32[{size - 20}] slice(v), slice={{[{i}:{size - 20 + i}]}}"
         for i in range(shifts)
     ]
-    lines.append(f"t0 = f32[{size - 100}] negate(part0)")
+    lines.append(f"t0 = f32[{size - 20}] negate(part0)")
     lines += [
-        f"t{i} = f32[{size - 100}] add(t{i - 1}, part{i})" for i in range(1, shifts)
+        f"t{i} = f32[{size - 20}] add(t{i - 1}, part{i})" for i in range(1, shifts)
     ]
-    lines += [f"ROOT r = f32[{size - 100}] negate(t{shifts - 1})"]
+    lines += [f"ROOT r = f32[{size - 20}] negate(t{shifts - 1})"]
     return module_of("\n".join(lines))
 
 
@@ -89,6 +89,30 @@ def _reads(expression: str, *, shifts: int, size: int = 1000) -> HloModule:
 def test_cost_and_number_of_readers_decide(expression, shifts, is_offered) -> None:
     module = _reads(expression, shifts=shifts)
     assert cuts_of(module) == ({"v": "repeated"} if is_offered else {})
+
+
+def test_what_is_read_in_place_too_is_kept_itself() -> None:
+    # As in the gradient of a function of differences.
+    module = module_of("""
+    x = f32[800] parameter(0)
+    zero = f32[] constant(0)
+    v = f32[800] tanh(x)
+    n = f32[800] negate(v)
+    part = f32[799] slice(n), slice={[1:800]}
+    p = f32[800] pad(part, zero), padding=0_1
+    ROOT r = f32[800] add(v, p)""")
+    assert cuts_of(module) == {"v": "repeated"}
+
+
+def test_parts_of_an_array_are_one_reader_together() -> None:
+    lines = ["x = f32[800] parameter(0)", "v = f32[800] tanh(x)"]
+    for i in range(8):
+        ends = f"[{100 * i}:{100 * i + 100}]"
+        lines.append(f"part{i} = f32[100] slice(v), slice={{{ends}}}")
+    lines.append("t0 = f32[100] negate(part0)")
+    lines += [f"t{i} = f32[100] add(t{i - 1}, part{i})" for i in range(1, 8)]
+    module = module_of("\n".join([*lines, "ROOT r = f32[100] negate(t7)"]))
+    assert cuts_of(module) == {}
 
 
 def test_small_arrays_are_not_kept() -> None:

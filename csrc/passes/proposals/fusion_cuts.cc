@@ -14,6 +14,7 @@
 // call, which is not inlined and not fused, costs nothing: the backend has its
 // result where the parameter is.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -35,7 +36,7 @@ using xla::HloOpcode;
 constexpr size_t kMaxVisited = 256;
 // Levels of readers of readers, and their number, up to which they are counted.
 constexpr int kMaxLevels = 4;
-constexpr int64_t kMaxCounted = 64;
+constexpr double kMaxCounted = 64;
 // Smaller arrays are computed in less time than a kernel takes to start.
 constexpr int64_t kMinElements = 256;
 // Additions of a function, such as an exponential; and those from which on an
@@ -158,14 +159,22 @@ PlaceReaders ReadersOf(const HloInstruction& instruction) {
   return readers;
 }
 
-// How many elements a kernel computes of `instruction` for each of its result.
-int64_t ReadsOf(const PlaceReaders& readers, int level = 0) {
-  int64_t reads = readers.is_read_in_place ? 1 : 0;
+// How often a kernel computes each element of `instruction`, whose readers
+// these are: less than once for a slice, which reads a part of them.
+double ReadsOf(const HloInstruction& instruction, const PlaceReaders& readers,
+               int level = 0) {
+  const auto elements =
+      static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
+  double reads = readers.is_read_in_place ? 1 : 0;
   for (const HloInstruction* user : readers.moving) {
     if (reads >= kMaxCounted) break;
-    reads += level == kMaxLevels
-                 ? 1
-                 : std::max<int64_t>(1, ReadsOf(ReadersOf(*user), level + 1));
+    const auto read =
+        static_cast<double>(xla::ShapeUtil::ElementsIn(user->shape()));
+    const double times =
+        level == kMaxLevels
+            ? 1
+            : std::max(1.0, ReadsOf(*user, ReadersOf(*user), level + 1));
+    reads += times * std::min(1.0, read / elements);
   }
   return std::min(reads, kMaxCounted);
 }
@@ -196,8 +205,8 @@ int64_t ExpressionCost(const HloInstruction& instruction,
   return cost;
 }
 
-// Whether all that moves elements of `instruction` reads one of its users,
-// which is to be kept in its place.
+// Whether all that reads `instruction` reads one of its users, which is to be
+// kept in its place.
 bool HasSingleReader(const HloInstruction& instruction,
                      const PlaceReaders& readers) {
   return absl::c_any_of(instruction.users(), [&](const HloInstruction* user) {
@@ -205,7 +214,8 @@ bool HasSingleReader(const HloInstruction& instruction,
       return false;
     }
     const PlaceReaders others = ReadersOf(*user);
-    return others.is_complete && others.moving == readers.moving;
+    return others.is_complete && others.moving == readers.moving &&
+           others.is_read_in_place == readers.is_read_in_place;
   });
 }
 
@@ -229,7 +239,7 @@ void ProposeIf(bool is_repeated, const Rule& rule,
       HasSingleReader(instruction, readers)) {
     return;
   }
-  const int64_t reads = ReadsOf(readers);
+  const int64_t reads = std::lround(ReadsOf(instruction, readers));
   const int64_t cost = ExpressionCost(instruction, readers);
   // In a concatenation, as of a roll, the expression may well be in vectors.
   const bool is_joined = absl::c_any_of(readers.moving, [](const auto* each) {

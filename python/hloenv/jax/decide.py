@@ -29,6 +29,10 @@ Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
 Route = Literal["stablehlo", "wheel", "jaxlib"]
 # Captures of one pass; each decides one more of the operations that follow each other.
 _MAX_ROUNDS = 4
+# Forms in which there is something that may get another one.
+_OPENING = frozenset(
+    ("fusion-cuts/repeated", "fusion-cuts/bounded", "reduce-forms/packed_index")
+)
 # Serialized modules that are larger are not kept.
 _MAX_KEPT_BYTES = 1 << 18
 
@@ -179,10 +183,11 @@ def decide(
             has_effect = alternatives.relevant(np.maximum(decisions, 0))
             num_alternatives += len(alternatives)
             num_rejected += int(np.count_nonzero(decisions == 0))
-            accepted += _accepted(alternatives, decisions, has_effect)
+            taken = _accepted(alternatives, decisions, has_effect)
+            accepted += taken
             # A form reads what the module has: of two that follow each other, the
             # first has no effect yet.
-            if has_effect[decisions > 0].all():
+            if has_effect[decisions > 0].all() and _OPENING.isdisjoint(taken):
                 break
     return Decided(
         module,
