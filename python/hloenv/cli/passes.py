@@ -35,7 +35,7 @@ _GROUPS = (
     (_OF_USERS, r"(?!)"),
     (
         _OWN,
-        r"^general-|^reassociate$|^merge-dots$|-forms$"
+        r"^general-|^reassociate$|^merge-dots$|-forms$|^fusion-cuts$"
         r"|^dot-lowering$|^onednn-calls$|^(thunk-order|single-kernel)$",
     ),
     (
