@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -288,6 +290,65 @@ def test_a_cut_comes_before_the_form_of_its_function() -> None:
     alternatives = env.get_alternatives("math-forms", "fusion-cuts")
     (decision,) = get_policy("known-forms")(alternatives)
     assert alternatives[0].choices[decision].rule == "periodic"
+
+
+def _random_grid(rng: random.Random) -> HloModule:
+    """Functions, sums, rolls, shifts and turns of 24x24 numbers."""
+    whole = "f32[24,24]"
+    lines = [
+        *(f"p{i} = {whole} parameter({i})" for i in (0, 1)),
+        "zero = f32[] constant(0.5)",
+    ]
+    values = ["p0", "p1"]
+    for i in range(rng.randint(8, 30)):
+        name, x, y = f"v{i}", rng.choice(values[-6:]), rng.choice(values[-8:])
+        dim, by = rng.randint(0, 1), rng.randint(1, 3)
+
+        def part(start: int, end: int, dim: int = dim, x: str = x) -> str:
+            sizes = ["24", "24"]
+            ends = ["[0:24]", "[0:24]"]
+            sizes[dim], ends[dim] = str(end - start), f"[{start}:{end}]"
+            return f"f32[{','.join(sizes)}] slice({x}), slice={{{', '.join(ends)}}}"
+
+        padding = ["0_0", "0_0"]
+        padding[dim] = f"{by - 1}_1"
+        kinds = {
+            rng.choice(("tanh", "exponential", "sine", "negate", "sqrt")): [f"({x})"],
+            rng.choice(("add", "subtract", "multiply", "divide")): [f"({x}, {y})"],
+            "reverse": [f"({x}), dimensions={{{dim}}}"],
+            "transpose": [f"({x}), dimensions={{1,0}}"],
+            "concatenate": [
+                f"(a{i}, b{i}), dimensions={{{dim}}}",
+                f"a{i} = {part(by, 24)}",
+                f"b{i} = {part(0, by)}",
+            ],
+            "pad": [
+                f"(a{i}, zero), padding={'x'.join(padding)}",
+                f"a{i} = {part(by, 24)}",
+            ],
+        }
+        opcode = rng.choice(list(kinds))
+        rest, *before = kinds[opcode]
+        lines += [*before, f"{name} = {whole} {opcode}{rest}"]
+        values.append(name)
+    last = f"{values[-1]}, {rng.choice(values)}"
+    return module_of("\n".join([*lines, f"ROOT r = ({whole}, {whole}) tuple({last})"]))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("seed", range(12))
+def test_random_grids_are_the_same(seed) -> None:
+    rng = random.Random(seed)
+    alternatives = []
+    while not len(alternatives):
+        module = _random_grid(rng)
+        alternatives = HloEnv(module).get_alternatives("fusion-cuts")
+    decided = alternatives.apply([1] * len(alternatives))
+    inputs = np.random.default_rng(seed).random((2, 24, 24), np.float32) + 0.1
+    expected, found = (hloenv.compile(each)(*inputs) for each in (module, decided))
+    for one, other in zip(expected, found, strict=True):
+        scale = np.abs(one[np.isfinite(one)]).max(initial=1)
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4 * scale)
 
 
 @pytest.mark.jax
