@@ -19,6 +19,7 @@ import pytest
 
 from hloenv import HloModule
 from hloenv._native import core
+from support.processor import has_products_of_bf16
 from support.run_child import RunChild, run_python
 
 # Processes of pytest, and what they start, share the cores.
@@ -128,13 +129,6 @@ def _has_namespaces() -> bool:
         == 0
         for options in ((), ("--map-root-user",))
     )
-
-
-@functools.cache
-def has_products_of_bf16() -> bool:
-    """Whether the processor multiplies bf16."""
-    flags = Path("/proc/cpuinfo")
-    return flags.is_file() and "avx512_bf16" in flags.read_text(encoding="utf-8")
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

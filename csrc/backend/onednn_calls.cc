@@ -30,7 +30,8 @@ constexpr int kMaxDimensions = 5;
 // XLA's call of it then ends the process.
 bool HasProductsOfBf16() {
 #if defined(__x86_64__)
-  // Whoever limits what oneDNN may use, for whatever it supports then.
+  // These variables limit the instructions that oneDNN uses, maybe to some
+  // without products of bf16.
   for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
     if (std::getenv(name) != nullptr) return false;
   }

@@ -12,6 +12,7 @@ import hloenv
 from hloenv import HloEnv, HloModule, verify_alternatives
 from hloenv.hlo.text import parse_text
 from hloenv.policies import get_policy
+from hloenv.runtime.jaxlib.stablehlo import program_of
 
 # The gradient of a stencil: `g` is read at three places.
 STENCIL = """
@@ -352,7 +353,25 @@ def test_random_grids_are_the_same(seed) -> None:
 
 
 @pytest.mark.jax
-def test_a_gradient_of_a_stencil_computes_its_function_once() -> None:
+def test_what_is_kept_is_neither_fused_with_its_readers_nor_copied() -> None:
+    import jax
+
+    alternatives = HloEnv(module_of(STENCIL)).get_alternatives("fusion-cuts")
+    x = np.zeros((64, 64), np.float32)
+    texts = [
+        jax.jit(program_of(alternatives.apply([choice]))).lower(x).compile().as_text()
+        for choice in (0, 1)
+    ]
+    together = [
+        any(" tanh(" in part and " pad(" in part for part in text.split("\n}\n"))
+        for text in texts
+    ]
+    assert together == [True, False]
+    assert [text.count(" copy(") for text in texts] == [0, 0]
+
+
+@pytest.mark.jax
+def test_a_gradient_of_a_stencil_keeps_what_its_readers_share() -> None:
     import jax
     import jax.numpy as jnp
 

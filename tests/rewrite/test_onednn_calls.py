@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ import hloenv
 from hloenv.cost.profile import profile
 from hloenv.errors import CompileError, ExecuteError
 from hloenv.policies import get_policy
+from support.processor import has_products_of_bf16
 
 pytestmark = pytest.mark.compile
 
@@ -178,9 +177,7 @@ def test_calls_compute_the_same(name, engine, until):
 def test_products_of_bf16_are_offered_where_the_processor_has_them():
     text = OFFERED["a matrix product"].to_text().replace("f32[", "bf16[")
     env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
-    flags = Path("/proc/cpuinfo")
-    is_here = flags.is_file() and "avx512_bf16" in flags.read_text()
-    assert len(env.get_alternatives("onednn-calls")) == int(is_here)
+    assert len(env.get_alternatives("onednn-calls")) == int(has_products_of_bf16())
 
 
 @pytest.mark.bf16_products

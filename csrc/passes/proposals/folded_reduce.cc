@@ -2,10 +2,11 @@
 // Proposes elementwise operations on parts of rows for the largest or smallest
 // integers of long rows, which the backend compares one after the other.
 //
-// Before:  m = s32[1000] reduce(x: s32[1000,1000], min), dimensions={1},
-// maximum After:   a = s32[1000,125] maximum of x[:,0:125], x[:,125:250], ...
+// Before:  m = s32[1000] reduce(x: s32[1000,1000], min), maximum of rows
+//
+// After:   a = s32[1000,125] maximum of x[:,0:125], x[:,125:250], ...
 //          b = s32[1000,16] maximum of a[:,0:16], ..., a[:,109:125]
-//          m = s32[1000] reduce(b, min), dimensions={1}, maximum
+//          m = s32[1000] reduce(b, min), maximum of rows
 //
 // Parts overlap where they do not divide a row.
 #include <algorithm>

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...hlo.numerics import Numerics
 from ..rule import Condition, Rule
@@ -18,6 +18,7 @@ def both_ways(
     where: tuple[Condition | None, Condition | None] = (None, None),
     opcodes: Mapping[str, Sequence[str]] | None = None,
     numerics: Numerics = "rounding",
+    as_result: Callable[[str], str] = str,
 ) -> tuple[Rule, Rule]:
     """The rule from `left` to `right`, and that back.
 
@@ -29,10 +30,17 @@ def both_ways(
         where: of both; each gives the placeholders that only its result has.
         opcodes: of both.
         numerics: of both.
+        as_result: from the text of a pattern to that of a result.
     """
     first, second = (
-        Rule(name, *texts, where=each, numerics=numerics, doc=doc, opcodes=opcodes)
-        for name, texts, each, doc in zip(
+        Rule(
+            *(name, before, as_result(after)),
+            where=each,
+            numerics=numerics,
+            doc=doc,
+            opcodes=opcodes,
+        )
+        for name, (before, after), each, doc in zip(
             names, ((left, right), (right, left)), where, docs, strict=True
         )
     )

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..matcher import Match
 from ..rule import Condition, Rule
 from ..subject import Value
 from .conditions import BINARY, UNARY, ConvDims, result_dims, ungrouped
+from .pairs import both_ways
 
 _UNARY = {"f": UNARY}
 _BINARY = {"f": BINARY}
@@ -138,22 +139,7 @@ def _shaped(text: str) -> str:
     return text.replace("= slice(", "= $sliced slice(")
 
 
-def _both_ways(
-    names: tuple[str, str],
-    left: str,
-    right: str,
-    where: tuple[Condition, Condition],
-    docs: tuple[str, str],
-    **options: Any,
-) -> tuple[Rule, Rule]:
-    """The rule from `left` to `right`, and that back."""
-    first, second = (
-        Rule(name, before, _shaped(after), where=each, doc=doc, **options)
-        for name, (before, after), each, doc in zip(
-            names, ((left, right), (right, left)), where, docs, strict=True
-        )
-    )
-    return first, second
+_both_ways = functools.partial(both_ways, as_result=_shaped)
 
 
 def _pair(
