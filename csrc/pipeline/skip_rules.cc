@@ -218,12 +218,36 @@ absl::Status AddRandomStates(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
+// HLO lets the bounds of a clamp be scalars; the fusion emitter crashes on
+// them.
+absl::Status BroadcastClampBounds(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* clamp : computation->MakeInstructionPostOrder()) {
+      if (clamp->opcode() != xla::HloOpcode::kClamp) continue;
+      for (int64_t i : {0, 2}) {
+        xla::HloInstruction* bound = clamp->mutable_operand(i);
+        if (bound->shape().dimensions() == clamp->shape().dimensions()) {
+          continue;
+        }
+        const absl::Span<const int64_t> kNone;
+        xla::Shape shape = clamp->shape();
+        shape.set_element_type(bound->shape().element_type());
+        HLOENV_RETURN_IF_ERROR(clamp->ReplaceOperandWithDifferentShape(
+            i, computation->AddInstruction(
+                   xla::HloInstruction::CreateBroadcast(shape, bound, kNone))));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status WorkAroundBugsBefore(absl::string_view pass,
                                   xla::HloModule* module) {
   if (pass == "topk-decomposer") return SplitTopK(module);
   if (pass == "rng-bit-generator-expander") return AddRandomStates(module);
+  if (pass == "fusion") return BroadcastClampBounds(module);
   if (pass == "shape-canonicalizer") return CheckFusionLayouts(*module);
   return absl::OkStatus();
 }

@@ -103,6 +103,8 @@ absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module);
 //   reads a top-k: such users get a tuple of get-tuple-elements;
 // * rng-bit-generator-expander crashes where the result holds only the bits and
 //   not the next state: such instructions return both;
+// * the fusion emitter crashes on clamps with scalar bounds, which HLO allows:
+//   the bounds are broadcast before fusion;
 // * layout assignment may give a fusion with several results layouts that
 //   differ from those of its body, so that the backend would write the results
 //   in the wrong order (XLA itself makes such fusions only later):

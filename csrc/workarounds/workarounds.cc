@@ -4,12 +4,14 @@
 #include "support/status.h"
 #include "workarounds/no_op_transpose.h"
 #include "workarounds/parameter_removal.h"
+#include "workarounds/trivial_window.h"
 
 namespace hloenv {
 
 absl::Status InstallWorkarounds() {
   HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
-  return InstallNoOpTranspose();
+  HLOENV_RETURN_IF_ERROR(InstallNoOpTranspose());
+  return InstallTrivialWindow();
 }
 
 }  // namespace hloenv

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/proposals/convolution.h"
 
+#include "support/status.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
