@@ -214,15 +214,6 @@ def test_powers(exponent, dtype):
 
 
 @pytest.mark.parametrize(
-    "exponent", [0.0, 0.5, -0.5, 1.0, 2.0, 3.0, 1 / 3, 16.25, -17.0, np.inf, np.nan]
-)
-def test_other_powers_stay(exponent):
-    x = np.ones(8, np.float32)
-    _, _, alternatives = decided(lambda x: jax.lax.pow(x, np.float32(exponent)), x)
-    assert rules(alternatives) == []
-
-
-@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("f32[4] sine(f32[4] x)", ["periodic"]),

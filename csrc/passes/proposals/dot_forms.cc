@@ -196,7 +196,8 @@ absl::Span<const Rule> DotFormRules() {
       MultiplyReduceRule(),  UnrolledRule(), MatrixFirstRule(),
       SeparateRule(),        SwappedRule(),  SecondFirstRule(),
       FirstTransposedRule(), AsStoredRule(), PartsRule(),
-      BatchLoopRule(),       FlatRule(),     SparseRule()};
+      BatchLoopRule(),       FlatRule(),     NarrowRule(),
+      SparseRule()};
   return *rules;
 }
 
@@ -285,8 +286,9 @@ PassInfo DotFormsPass() {
       "fusion with their users, swapped or transposed operands where the first "
       "is read across its rows, matrices as they are stored, parts of complex "
       "numbers, loops over batch dimensions inside of matrices, one dimension "
-      "to sum over in place of several, and gathers for matrices that are "
-      "mostly zero. Run it before layout assignment. "
+      "to sum over in place of several, bytes where these are converted, and "
+      "gathers for matrices that are mostly zero. Run it before layout "
+      "assignment. "
       "Integer "
       "results are exact, floats round differently: the products are the same, "
       "and are summed in another order, in no shorter type. Dots that read "

@@ -54,6 +54,7 @@ const Rule& FirstTransposedRule();  // crossed_dots.cc
 const Rule& AsStoredRule();         // crossed_dots.cc
 const Rule& BatchLoopRule();        // dot_loops.cc
 const Rule& FlatRule();             // flat_dots.cc
+const Rule& NarrowRule();           // narrow_dots.cc
 const Rule& SparseRule();           // sparse_dots.cc
 
 }  // namespace hloenv

@@ -169,18 +169,8 @@ HloInstruction* BuildAngle(HloInstruction* y, HloInstruction* x,
   };
   angle =
       build.Select(ComparisonDirection::kGt, height, width, from(0.5), angle);
-  // Zeros have signs.
-  const xla::PrimitiveType bits = is_double          ? xla::S64
-                                  : type == xla::F32 ? xla::S32
-                                                     : xla::S16;
-  HloInstruction* no_bits = build.Convert(build.Constant<int32_t>(0), bits);
-  const auto if_negative = [&](HloInstruction* number, HloInstruction* then,
-                               HloInstruction* otherwise) {
-    return build.Select(ComparisonDirection::kLt, build.Bits(number, bits),
-                        no_bits, then, otherwise);
-  };
-  angle = if_negative(x, from(1.0), angle);
-  angle = if_negative(y, build.Unary(HloOpcode::kNegate, angle), angle);
+  angle = IfNegative(x, from(1.0), angle, build);
+  angle = IfNegative(y, build.Unary(HloOpcode::kNegate, angle), angle, build);
   return build.Convert(angle, type);
 }
 
@@ -279,39 +269,20 @@ HloInstruction* BuildPower(HloInstruction* x, int64_t quarters,
   return build.Convert(power, x->shape().element_type());
 }
 
-// A constant exponent in quarters; nothing if it has none, or too many.
-std::optional<int64_t> QuartersOf(const HloInstruction& exponent) {
-  const int64_t limit = exponent.shape().element_type() == xla::F64
-                            ? kMaxQuartersOfDoubles
-                            : kMaxQuarters;
-  const HloInstruction* number = &exponent;
-  if (number->opcode() == HloOpcode::kBroadcast) number = number->operand(0);
-  if (number->opcode() != HloOpcode::kConstant ||
-      !number->shape().dimensions().empty()) {
-    return std::nullopt;
-  }
-  const double quarters = 4 * NumberOf(number->literal());
-  // XLA's simplifier has forms of its own for 1/2, 1, 2 and 3.
-  const bool is_common = std::abs(quarters) == 2 || std::abs(quarters) == 4 ||
-                         quarters == 8 || quarters == 12;
-  if (!(std::abs(quarters) <= limit) || quarters == 0 || is_common ||
-      quarters != std::floor(quarters)) {
+// Whether a power is one that XLA's simplifier has a form of its own for.
+bool IsCommon(double exponent) {
+  return exponent == 0 || std::abs(exponent) == 0.5 ||
+         std::abs(exponent) == 1 || exponent == 2 || exponent == 3;
+}
+
+// An exponent in quarters; nothing if it has none, or too many.
+std::optional<int64_t> QuartersOf(double exponent, xla::PrimitiveType type) {
+  const int64_t limit = type == xla::F64 ? kMaxQuartersOfDoubles : kMaxQuarters;
+  const double quarters = 4 * exponent;
+  if (!(std::abs(quarters) <= limit) || quarters != std::floor(quarters)) {
     return std::nullopt;
   }
   return static_cast<int64_t>(quarters);
-}
-
-bool IsKnownFloat(const xla::Shape& shape) {
-  const xla::PrimitiveType type = shape.element_type();
-  return type == xla::F64 || type == xla::F32 || type == xla::F16 ||
-         type == xla::BF16;
-}
-
-bool IsMeant(const HloInstruction& root, RuleContext& context) {
-  // Arithmetic may be computed once for each reader, and rounded differently.
-  return IsPlain(root) && IsKnownFloat(root.shape()) &&
-         !xla::ShapeUtil::IsZeroElementArray(root.shape()) &&
-         !root.has_result_accuracy() && !context.IsCompared(root);
 }
 
 // Whether operand and result of a branch, which are in memory, fit beside what
@@ -346,7 +317,7 @@ void ProposePeriodic(const HloInstruction& root, RuleContext& context,
   const HloOpcode function = root.opcode();
   if ((function != HloOpcode::kSin && function != HloOpcode::kCos &&
        function != HloOpcode::kTan) ||
-      !IsMeant(root, context)) {
+      !IsFunctionOfFloats(root, context)) {
     return;
   }
   // Those of narrow numbers have no branches.
@@ -366,7 +337,8 @@ void ProposePeriodic(const HloInstruction& root, RuleContext& context,
 
 void ProposeAngle(const HloInstruction& root, RuleContext& context,
                   std::vector<Proposal>& proposals) {
-  if (root.opcode() != HloOpcode::kAtan2 || !IsMeant(root, context)) return;
+  if (root.opcode() != HloOpcode::kAtan2 || !IsFunctionOfFloats(root, context))
+    return;
   Propose(
       AngleRule(), root, {root.operand(0), root.operand(1)},
       [&root](absl::Span<HloInstruction* const> x) {
@@ -380,7 +352,8 @@ void ProposeErf(const HloInstruction& root, RuleContext& context,
                 std::vector<Proposal>& proposals) {
   // XLA has arithmetic for those of narrow numbers.
   if (root.opcode() != HloOpcode::kErf ||
-      root.shape().element_type() != xla::F64 || !IsMeant(root, context)) {
+      root.shape().element_type() != xla::F64 ||
+      !IsFunctionOfFloats(root, context)) {
     return;
   }
   Propose(
@@ -394,8 +367,8 @@ void ProposeErf(const HloInstruction& root, RuleContext& context,
 
 void ProposeRemainder(const HloInstruction& root, RuleContext& context,
                       std::vector<Proposal>& proposals) {
-  if (root.opcode() != HloOpcode::kRemainder || !IsMeant(root, context) ||
-      !MayBeWritten(root)) {
+  if (root.opcode() != HloOpcode::kRemainder ||
+      !IsFunctionOfFloats(root, context) || !MayBeWritten(root)) {
     return;
   }
   const HloInstruction* divisor = root.operand(1);
@@ -414,14 +387,22 @@ void ProposeRemainder(const HloInstruction& root, RuleContext& context,
 
 void ProposePower(const HloInstruction& root, RuleContext& context,
                   std::vector<Proposal>& proposals) {
-  if (root.opcode() != HloOpcode::kPower || !IsMeant(root, context)) return;
-  const std::optional<int64_t> quarters = QuartersOf(*root.operand(1));
-  if (!quarters.has_value()) return;
+  if (root.opcode() != HloOpcode::kPower || !IsFunctionOfFloats(root, context))
+    return;
+  const xla::PrimitiveType type = root.shape().element_type();
+  const std::optional<double> exponent = ConstantOf(*root.operand(1));
+  if (exponent.has_value() && IsCommon(*exponent)) return;
+  const std::optional<int64_t> quarters =
+      exponent.has_value() ? QuartersOf(*exponent, type) : std::nullopt;
+  if (!quarters.has_value() && type == xla::F64) return;
+  std::vector<const HloInstruction*> reads = {root.operand(0)};
+  if (!quarters.has_value()) reads.push_back(root.operand(1));
   Propose(
-      PowerRule(), root, {root.operand(0)},
-      [quarters = *quarters, &root](absl::Span<HloInstruction* const> x) {
+      PowerRule(), root, std::move(reads),
+      [quarters, &root](absl::Span<HloInstruction* const> x) {
         Elementwise build(x[0]->parent(), root.shape());
-        return BuildPower(x[0], quarters, build);
+        return quarters.has_value() ? BuildPower(x[0], *quarters, build)
+                                    : BuildNarrowPower(x[0], x[1], build);
       },
       proposals);
 }
@@ -508,9 +489,11 @@ const Rule& PowerRule() {
   static constexpr Rule rule = {
       "power",
       "Rewrites a power whose exponent is a number of quarters, of up to 16 (8 "
-      "for doubles), as products and square roots, in double precision. Floats "
-      "round differently, by the last bits; negative powers of doubles above "
-      "4e307 are infinite.",
+      "for doubles), as products and square roots, in double precision; of "
+      "other exponents, but not of doubles, by logarithms in double precision. "
+      "Floats round differently, by the last bits; numbers below the smallest "
+      "normal one count as zeros; negative powers of doubles above 4e307 are "
+      "infinite.",
       &ProposePower};
   return rule;
 }
@@ -535,10 +518,10 @@ const Rule& QuotientRule() {
 }
 
 absl::Span<const Rule> MathFormRules() {
-  static const auto* rules =
-      new std::vector<Rule>{AngleRule(),    CholeskyRule(),  ErfRule(),
-                            LuRule(),       PeriodicRule(),  PowerRule(),
-                            QuotientRule(), RemainderRule(), TriangularRule()};
+  static const auto* rules = new std::vector<Rule>{
+      AngleRule(),        CholeskyRule(), CubeRootRule(),  ErfRule(),
+      LogOfOneMoreRule(), LuRule(),       OverRootRule(),  PeriodicRule(),
+      PowerRule(),        QuotientRule(), RemainderRule(), TriangularRule()};
   return *rules;
 }
 
@@ -549,8 +532,9 @@ PassInfo MathFormsPass() {
       "math-forms", "hloenv::MathForms",
       "Proposes arithmetic, of which LLVM makes vectors, for functions that "
       "XLA's CPU backend computes by a call of the C library for each element: "
-      "sine, cosine, tangent, atan2, remainder, powers, erf of doubles; for "
-      "quotients of integers, of which it has no vectors; and "
+      "sine, cosine, tangent, atan2, remainder, powers, cube roots, erf of "
+      "doubles; for quotients of integers, of which it has no vectors; for "
+      "reciprocal square roots and log(1 + x), which it computes slowly; and "
       "for triangular systems and factors of many tiny matrices, for each of "
       "which jax calls LAPACK. Run it before layout assignment.",
       MathFormRules(), [](const Options& options) {

@@ -7,6 +7,7 @@
 #include "support/status.h"
 #include "xla/literal_util.h"
 #include "xla/service/hlo_creation_utils.h"
+#include "xla/shape_util.h"
 
 namespace hloenv {
 
@@ -53,6 +54,17 @@ HloInstruction* OfQuadrant(HloOpcode function, HloInstruction* quadrant,
                       negated(value));
 }
 
+HloInstruction* IfNegative(HloInstruction* number, HloInstruction* then,
+                           HloInstruction* otherwise, Elementwise& build) {
+  const xla::PrimitiveType type = number->shape().element_type();
+  const xla::PrimitiveType bits = type == xla::F64   ? xla::S64
+                                  : type == xla::F32 ? xla::S32
+                                                     : xla::S16;
+  HloInstruction* no_bits = build.Convert(build.Constant<int32_t>(0), bits);
+  return build.Select(ComparisonDirection::kLt, build.Bits(number, bits),
+                      no_bits, then, otherwise);
+}
+
 HloInstruction* Whole(HloInstruction* x, const xla::Shape& shape) {
   if (!x->shape().dimensions().empty() || shape.dimensions().empty()) return x;
   return x->parent()->AddInstruction(
@@ -82,7 +94,30 @@ HloComputation* BranchOf(xla::HloModule* module, const xla::Shape& operands,
   return computation;
 }
 
+bool IsKnownFloat(const xla::Shape& shape) {
+  const xla::PrimitiveType type = shape.element_type();
+  return type == xla::F64 || type == xla::F32 || type == xla::F16 ||
+         type == xla::BF16;
+}
+
 }  // namespace
+
+bool IsFunctionOfFloats(const HloInstruction& root, RuleContext& context) {
+  // Arithmetic may be computed once for each reader, and rounded differently.
+  return IsPlain(root) && IsKnownFloat(root.shape()) &&
+         !xla::ShapeUtil::IsZeroElementArray(root.shape()) &&
+         !root.has_result_accuracy() && !context.IsCompared(root);
+}
+
+std::optional<double> ConstantOf(const HloInstruction& array) {
+  const HloInstruction* number = &array;
+  if (number->opcode() == HloOpcode::kBroadcast) number = number->operand(0);
+  if (number->opcode() != HloOpcode::kConstant ||
+      !number->shape().dimensions().empty()) {
+    return std::nullopt;
+  }
+  return NumberOf(number->literal());
+}
 
 absl::StatusOr<HloInstruction*> WhereAll(HloInstruction* is_fast,
                                          Arrays operands,

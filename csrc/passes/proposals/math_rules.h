@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -17,6 +18,12 @@ namespace hloenv {
 
 using Arrays = absl::Span<xla::HloInstruction* const>;
 using OfOperands = std::function<xla::HloInstruction*(Arrays, Elementwise&)>;
+
+// Whether a function of floats may be written as arithmetic, which may be
+// computed once for each reader, and rounded differently.
+bool IsFunctionOfFloats(const xla::HloInstruction& root, RuleContext& context);
+// A number, also broadcast; nothing for others.
+std::optional<double> ConstantOf(const xla::HloInstruction& array);
 
 // The sum of coefficients[i] * z^i.
 xla::HloInstruction* Polynomial(absl::Span<const double> coefficients,
@@ -37,6 +44,17 @@ absl::StatusOr<xla::HloInstruction*> WhereAll(xla::HloInstruction* is_fast,
                                               const OfOperands& any);
 // An array or, of one without dimensions, its broadcast to `shape`.
 xla::HloInstruction* Whole(xla::HloInstruction* x, const xla::Shape& shape);
+
+// One of two by the sign of a number, also that of a zero.
+xla::HloInstruction* IfNegative(xla::HloInstruction* number,
+                                xla::HloInstruction* then,
+                                xla::HloInstruction* otherwise,
+                                Elementwise& build);
+
+// x^y of numbers of 32 bits or fewer.
+xla::HloInstruction* BuildNarrowPower(xla::HloInstruction* x,
+                                      xla::HloInstruction* y,
+                                      Elementwise& build);
 
 // Sine, cosine or tangent of doubles: fast below 2^20.
 absl::StatusOr<xla::HloInstruction*> BuildDoublePeriodic(
@@ -64,8 +82,11 @@ xla::HloInstruction* CorrectedRest(xla::HloInstruction* rest,
                                    xla::HloInstruction* divisor,
                                    Elementwise& build);
 
-const Rule& TriangularRule();  // lapack_calls.cc
-const Rule& CholeskyRule();    // lapack_calls.cc
-const Rule& LuRule();          // lapack_calls.cc
+const Rule& CubeRootRule();      // float_math.cc
+const Rule& LogOfOneMoreRule();  // float_math.cc
+const Rule& OverRootRule();      // float_math.cc
+const Rule& TriangularRule();    // lapack_calls.cc
+const Rule& CholeskyRule();      // lapack_calls.cc
+const Rule& LuRule();            // lapack_calls.cc
 
 }  // namespace hloenv

@@ -5,11 +5,14 @@
 // Before:  s = f32[1000] reduce(x: f32[1000,3], 0), dimensions={1}, add
 // After:   s = ((0 + x[:,0]) + x[:,1]) + x[:,2]
 //
+// Where x is elementwise, so are its slices, on slices of what x is computed
+// from.
 // The operations are those of the reduction in the order of its definition, and
 // each is elementwise, so that it fuses with what makes and what reads it.
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/reduce_rules.h"
+#include "passes/proposals/sliced_operations.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -21,11 +24,8 @@ using xla::HloOpcode;
 // Limit of the elements of each reduction.
 constexpr int64_t kMaxReduced = 16;
 
-// A reduction with labelled dimensions.
 struct ShortReduce {
   HloOpcode operation;
-  std::string labels;  // of the operand
-  std::string reduced;
   std::vector<int64_t> sizes;  // of the reduced dimensions
   int64_t terms = 1;
 };
@@ -36,14 +36,9 @@ std::optional<ShortReduce> ShortReduceOf(const HloInstruction& reduce,
   const std::optional<HloOpcode> operation = ReductionOf(reduce, context);
   if (!operation.has_value()) return std::nullopt;
   const HloInstruction& operand = *reduce.operand(0);
-  if (RankOf(operand.shape()) > kMaxLabels) return std::nullopt;
   ShortReduce result;
   result.operation = *operation;
-  for (int64_t d = 0; d < RankOf(operand.shape()); ++d) {
-    result.labels += static_cast<char>('a' + d);
-  }
   for (const int64_t d : reduce.dimensions()) {
-    result.reduced += result.labels[d];
     result.sizes.push_back(operand.shape().dimensions(d));
     result.terms *= result.sizes.back();
     if (result.terms > kMaxReduced) return std::nullopt;
@@ -55,28 +50,15 @@ std::optional<ShortReduce> ShortReduceOf(const HloInstruction& reduce,
   return result;
 }
 
-// The elements at one index of the reduced dimensions.
-Labelled PartOf(const Labelled& operand, const ShortReduce& reduce,
-                int64_t term) {
-  std::vector<Cut> cuts;
+// The reduced indices of one term, or of the first.
+FixedIndices TermOf(const HloInstruction& root, const ShortReduce& reduce,
+                    int64_t term) {
+  FixedIndices fixed(RankOf(root.operand(0)->shape()), kAll);
   for (size_t i = reduce.sizes.size(); i-- > 0;) {
-    cuts.push_back({reduce.reduced[i], term % reduce.sizes[i], 1});
+    fixed[root.dimensions(i)] = term % reduce.sizes[i];
     term /= reduce.sizes[i];
   }
-  return WithoutUnits(Sliced(operand, cuts), reduce.reduced);
-}
-
-absl::StatusOr<HloInstruction*> BuildChain(
-    const ShortReduce& reduce, const HloInstruction& root,
-    absl::Span<HloInstruction* const> x) {
-  const xla::PrimitiveType type = AccumulationType(root.shape().element_type());
-  const Labelled operand = Converted({x[0], reduce.labels}, type);
-  std::vector<HloInstruction*> terms;
-  for (int64_t term = 0; term < reduce.terms; ++term) {
-    terms.push_back(PartOf(operand, reduce, term).value);
-  }
-  return ChainOf(root, reduce.operation, Converted({x[1], ""}, type).value,
-                 terms);
+  return fixed;
 }
 
 const Rule& ChainRule();
@@ -84,10 +66,23 @@ void ProposeChain(const HloInstruction& root, RuleContext& context,
                   std::vector<Proposal>& proposals) {
   const std::optional<ShortReduce> reduce = ShortReduceOf(root, context);
   if (!reduce.has_value()) return;
+  const SlicedOperations slices(
+      *root.operand(0), root, TermOf(root, *reduce, 0), reduce->terms, context);
+  std::vector<const HloInstruction*> reads = {root.operand(1)};
+  reads.insert(reads.end(), slices.leaves().begin(), slices.leaves().end());
   Propose(
-      ChainRule(), root, {root.operand(0), root.operand(1)},
-      [reduce = *reduce, &root](absl::Span<HloInstruction* const> x) {
-        return BuildChain(reduce, root, x);
+      ChainRule(), root, std::move(reads),
+      [reduce = *reduce, slices, &root](absl::Span<HloInstruction* const> x) {
+        const xla::PrimitiveType type =
+            AccumulationType(root.shape().element_type());
+        std::vector<HloInstruction*> terms;
+        for (int64_t term = 0; term < reduce.terms; ++term) {
+          HloInstruction* part =
+              slices.At(TermOf(root, reduce, term), x.subspan(1));
+          terms.push_back(Converted({part, ""}, type).value);
+        }
+        return ChainOf(root, reduce.operation,
+                       Converted({x[0], ""}, type).value, terms);
       },
       proposals);
 }

@@ -36,6 +36,8 @@ _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
 _LARGE_MATRICES = 2**16
 # Multiplications from which a dot with a sparse matrix was faster as gathers.
 _MANY_PRODUCTS = 2**18
+# Multiplications of converted bytes from which a product of bytes was faster.
+_NARROW_PRODUCTS = 2**16
 # Rows, columns and terms from which a dot of complex numbers with as many was faster as
 # four dots of real ones.
 _SOME_ROWS = 16
@@ -67,6 +69,8 @@ def dot_forms(
     """
     if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
         return ("sparse",)
+    if "narrow" in offered and math.prod(sizes) >= _NARROW_PRODUCTS:
+        return ("narrow",)
     return (
         *_vector_forms(sizes, offered),
         *(_complex_forms(sizes) if "parts" in offered else _real_forms(sizes)),

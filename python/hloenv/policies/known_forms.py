@@ -75,7 +75,10 @@ _FOLDED = 4096
 _LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(
-    ("chain", "unrolled", "window", "dimensions", "periodic", "angle", "power", "erf")
+    (
+        *("chain", "unrolled", "window", "dimensions", "periodic", "angle", "power"),
+        *("erf", "cube-root", "log-plus-one", "over-root"),
+    )
 )
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
 # a computation one after the other where no value has more than 512 bytes, and starts
@@ -109,6 +112,9 @@ _CALLED = {
     "remainder": 2000,
     "power": 8000,
     "erf": 2000,
+    "cube-root": 2000,
+    "log-plus-one": 8000,
+    "over-root": 8000,
     "quotient": 2000,
 }
 _MOST_CALLED = 64

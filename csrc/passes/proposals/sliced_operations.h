@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slices of a value, taken through the elementwise operations and broadcasts
+// that compute it, so that XLA need not have the value, or see through slices
+// of it, to fuse them.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "passes/proposals/rules.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+
+namespace hloenv {
+
+// For each dimension the only index that is read, or kAll.
+using FixedIndices = std::vector<int64_t>;
+inline constexpr int64_t kAll = -1;
+
+class SlicedOperations {
+ public:
+  // Slices of `value` for `reader`, `count` of them, which fix the dimensions
+  // that are not kAll here.
+  SlicedOperations(const xla::HloInstruction& value,
+                   const xla::HloInstruction& reader, const FixedIndices& fixed,
+                   int64_t count, RuleContext& context);
+
+  // What the slices are computed from.
+  const std::vector<const xla::HloInstruction*>& leaves() const {
+    return leaves_;
+  }
+  // The elements at these indices, without the dimensions fixed by them, from
+  // the images of leaves().
+  xla::HloInstruction* At(const FixedIndices& fixed,
+                          absl::Span<xla::HloInstruction* const> leaves) const;
+
+ private:
+  using Seen = std::set<std::pair<const xla::HloInstruction*, FixedIndices>>;
+  void Collect(const xla::HloInstruction& value, const FixedIndices& fixed,
+               Seen& seen);
+  bool IsLeaf(const xla::HloInstruction& value,
+              const FixedIndices& fixed) const;
+
+  const xla::HloInstruction& value_;
+  absl::flat_hash_set<const xla::HloInstruction*> inner_;
+  absl::flat_hash_map<const xla::HloInstruction*, size_t> leaf_numbers_;
+  std::vector<const xla::HloInstruction*> leaves_;
+};
+
+}  // namespace hloenv
