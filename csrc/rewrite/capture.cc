@@ -202,6 +202,30 @@ Offers Capture::CollectOffers() const {
   return offers;
 }
 
+// Edges from nodes that read what others are instead of their operands.
+void Capture::AddDecidedReads(const Offers& offers,
+                              DependencyGraph* graph) const {
+  absl::flat_hash_map<int32_t, std::vector<int32_t>> nodes_for;
+  const auto add = [&](int32_t original, int32_t node) {
+    if (nodes_.ReadsDecided(node)) nodes_for[original].push_back(node);
+  };
+  for (const Offer& offer : offers.single) add(offer.original, offer.node);
+  for (const Alternative& alternative : offers.grouped) {
+    for (const Site& site : alternative.sites) {
+      add(site.original, site.nodes.front());
+    }
+  }
+  if (nodes_for.empty()) return;
+  for (int32_t node = nodes_.num_originals(); node < nodes_.size(); ++node) {
+    if (!nodes_.ReadsDecided(node)) continue;
+    for (const int32_t operand : nodes_.OperandsOf(node)) {
+      const auto found = nodes_for.find(operand);
+      if (found == nodes_for.end()) continue;
+      for (const int32_t other : found->second) graph->AddEdge(node, other);
+    }
+  }
+}
+
 // By node; empty if no decisions can close a cycle.
 std::vector<int32_t> Capture::CyclicComponents(const Offers& offers) const {
   DependencyGraph graph(nodes_.size());
@@ -215,6 +239,7 @@ std::vector<int32_t> Capture::CyclicComponents(const Offers& offers) const {
     }
   }
   if (graph.is_empty()) return {};
+  AddDecidedReads(offers, &graph);
   return graph.CyclicComponents([this](int32_t node,
                                        std::vector<int32_t>* below) {
     if (!nodes_.IsOriginal(node)) {

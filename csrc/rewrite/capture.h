@@ -45,6 +45,8 @@ struct ChoiceInfo {
   bool duplicates_compared = false;       // as Capture::DuplicatesCompared
 };
 
+class DependencyGraph;
+
 class Capture {
  public:
   // Captures `first`, a pass object of the caller, if given, and then `passes`.
@@ -138,6 +140,9 @@ class Capture {
   void NumberNodes();
   Offers CollectOffers() const;
   bool BreakCycles(const Offers& offers);
+  void AddDecidedReads(const Offers& offers, DependencyGraph* graph) const;
+  absl::Status FollowDecisions(absl::Span<const int64_t> decisions,
+                               Materializer* result) const;
   std::vector<int32_t> CyclicComponents(const Offers& offers) const;
   // capture_comparisons.cc
   bool KeepComparisonsWhole(const Offers& offers);

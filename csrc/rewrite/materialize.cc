@@ -98,7 +98,42 @@ absl::Status Capture::Rewrite(absl::Span<const int64_t> decisions,
       }
     }
   }
+  HLOENV_RETURN_IF_ERROR(FollowDecisions(decisions, result));
   return Prune(result->hlo());
+}
+
+// Makes accepted nodes read what others are instead of their operands, where
+// they do (NodeTable::ReadsDecided).
+absl::Status Capture::FollowDecisions(absl::Span<const int64_t> decisions,
+                                      Materializer* result) const {
+  std::vector<int32_t> followers;
+  absl::flat_hash_map<int32_t, int32_t> node_for;  // by original
+  for (size_t a = 0; a < alternatives_.size(); ++a) {
+    if (decisions[a] == 0) continue;
+    for (const Site& site : alternatives_[a].sites) {
+      const int32_t node = site.nodes[decisions[a] - 1];
+      if (!nodes_.ReadsDecided(node)) continue;
+      followers.push_back(node);
+      node_for[site.original] = node;
+    }
+  }
+  for (const int32_t follower : followers) {
+    HloInstruction* call = result->Get(follower);
+    if (call->opcode() == xla::HloOpcode::kGetTupleElement) {
+      call = call->mutable_operand(0);
+    }
+    for (const int32_t read : nodes_.OperandsOf(follower)) {
+      const auto found = node_for.find(read);
+      if (found == node_for.end()) continue;
+      const HloInstruction* original = result->Get(read);
+      for (int64_t k = 0; k < call->operand_count(); ++k) {
+        if (call->operand(k) != original) continue;
+        HLOENV_RETURN_IF_ERROR(
+            call->ReplaceOperandWith(k, result->Get(found->second)));
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Puts alternative `number` between its sites' values and their uses.

@@ -10,4 +10,10 @@ std::vector<int32_t> NodeTable::OperandsOf(int32_t node) const {
   return entry.source->OperandsOf(entry.local);
 }
 
+bool NodeTable::ReadsDecided(int32_t node) const {
+  if (IsOriginal(node)) return false;
+  const NewNode& entry = at(node);
+  return entry.source->ReadsDecided(entry.local);
+}
+
 }  // namespace hloenv

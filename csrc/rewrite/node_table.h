@@ -46,6 +46,8 @@ class NodeTable {
     return new_nodes_[node - num_originals_];
   }
 
+  // As of its source; false for originals.
+  bool ReadsDecided(int32_t node) const;
   // Nodes that a new node reads.
   std::vector<int32_t> OperandsOf(int32_t node) const;
 

@@ -121,6 +121,10 @@ std::vector<int32_t> ProposalSource::OperandsOf(int32_t local) const {
   return operands;
 }
 
+bool ProposalSource::ReadsDecided(int32_t local) const {
+  return ProposalOf(local).reads_decided;
+}
+
 // Of the candidate passes, general-fusion alone has no rules.
 bool ProposalSource::IsFusion(int32_t local) const {
   return ProposalOf(local).rule.empty();

@@ -28,6 +28,7 @@ class ProposalSource final : public RewriteSource {
   bool WithdrawFrom(const Cycles& cycles) override;
   bool KeepWhole(int32_t node, const std::vector<int32_t>& readers) override;
   std::vector<int32_t> OperandsOf(int32_t local) const override;
+  bool ReadsDecided(int32_t local) const override;
   bool IsFusion(int32_t local) const override;
   std::string KernelOf(int32_t local) const override;
   absl::string_view RuleOf(int32_t local) const override;

@@ -122,6 +122,9 @@ class RewriteSource {
 
   // Nodes that a node of this source reads.
   virtual std::vector<int32_t> OperandsOf(int32_t local) const = 0;
+  // Whether the node reads what accepted nodes like this are instead of its
+  // operands: Proposal::reads_decided.
+  virtual bool ReadsDecided(int32_t) const { return false; }
   // Whether the node is a fusion: it computes what was there before.
   virtual bool IsFusion(int32_t local) const = 0;
   // FingerprintKernel of the node; empty if its instruction is not built yet.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.jax import decider
+from hloenv.jax import timed_call
 from hloenv.jax.wrapping import Options
 from support.jax_outputs import assert_same
 from support.jit_functions import FASTER, depthwise, small_loop, square
@@ -31,13 +31,13 @@ def _no_warning():
 @pytest.fixture
 def _faster(monkeypatch):
     """Every version is faster, if its outputs are equal."""
-    real = decider.compare
+    real = timed_call.compare
 
     def decided_by_test(plain, other, *, seconds, **_):
         result = real(plain, other, seconds=0.0)
         return FASTER if result.is_equal else result
 
-    monkeypatch.setattr(decider, "compare", decided_by_test)
+    monkeypatch.setattr(timed_call, "compare", decided_by_test)
 
 
 @pytest.mark.usefixtures("_faster")

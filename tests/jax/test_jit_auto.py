@@ -15,7 +15,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError
-from hloenv.jax import decider, timed_call
+from hloenv.jax import timed_call
 from hloenv.jax.compare import Comparison
 from support import jax_outputs
 from support.jit_auto import (
@@ -240,7 +240,7 @@ def test_donations_are_timed_on_copies():
 
 
 def test_without_a_budget_nothing_is_timed(monkeypatch):
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     fast = hloenv.jit(depthwise, budget=0)
     assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
     (one,) = fast.decided
@@ -263,7 +263,7 @@ def test_where_all_rules_lose_those_that_gain_alone_are_taken(verdicts, monkeypa
     assert (one.num_accepted, one.speedup) == (2, 3.0)
     assert_same(first(*args), jax.jit(three)(*args))
 
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     second = hloenv.jit(three)
     assert_same(second(*args), jax.jit(three)(*args))
     (again,) = second.decided
@@ -286,7 +286,7 @@ def test_where_all_rules_lose_those_of_convolutions_are_tried_together(
     assert verdicts == []
     (one,) = fast.decided
     assert set(one.accepted) == {"convolution-forms/taps", "convolution-forms/rows"}
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     second = hloenv.jit(step)
     assert_same(second(*args), jax.jit(step)(*args))
     assert [each.accepted for each in second.decided] == [one.accepted]
@@ -370,7 +370,7 @@ def test_a_slow_function_is_not_compared_beyond_the_budget(monkeypatch):
         return "a comparison takes longer than the budget"
 
     monkeypatch.setattr(timed_call, "exceeds", slow)
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     fast = hloenv.jit(depthwise, budget=0.001)
     assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
     assert fast.decided == []

@@ -14,7 +14,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import CompileError, MeasureTimeout
-from hloenv.jax import auto, by_wheel, decider
+from hloenv.jax import auto, by_wheel, timed_call
 from hloenv.runtime.jaxlib import ffi_call
 from support import jax_outputs
 from support.jit_auto import FASTER, SLOWER, normal
@@ -52,7 +52,7 @@ def test_a_loop_runs_by_the_wheels_code_where_that_is_faster(verdicts, monkeypat
     assert (one.engine, one.speedup) == ("wheel", FASTER.speedup)
     assert "by TensorFlow's XLA" in fast.explain()
     # As in another process: it is not compared again.
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     second = hloenv.jit(smoothed)
     assert_same(second(CARRY, ROWS), jax.jit(smoothed)(CARRY, ROWS))
     assert [each.engine for each in second.decided] == ["wheel"]
@@ -118,7 +118,7 @@ def test_a_comparison_that_fails_frees_the_code(monkeypatch):
     def fails(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(decider, "compare", fails)
+    monkeypatch.setattr(timed_call, "compare", fails)
     with pytest.raises(KeyboardInterrupt):
         hloenv.jit(smoothed, remember=False)(CARRY, ROWS[:4])
     assert ffi_call._uses == before
@@ -267,7 +267,7 @@ def test_small_operations_run_with_less_overhead(verdicts, monkeypatch):
     assert any(label.startswith("dot-lowering") for label in one.accepted)
     assert "in the pipeline of TensorFlow's XLA" in fast.explain()
     # As in another process.
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     second = hloenv.jit(arm)
     assert_same(second(2 * ANGLES), jax.jit(arm)(2 * ANGLES))
     assert [each.accepted for each in second.decided] == [one.accepted]
@@ -290,7 +290,7 @@ def test_forms_with_less_overhead(verdicts, monkeypatch):
     assert one.engine == "wheel"
     passes = {label.split("/")[0] for label in one.accepted}
     assert passes > {"sort-forms"}
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     second = hloenv.jit(both)
     assert_same(second(*args), jax.jit(both)(*args))
     assert [each.accepted for each in second.decided] == [one.accepted]
@@ -306,7 +306,7 @@ def test_forms_with_less_overhead(verdicts, monkeypatch):
 )
 def test_what_values_decide_and_what_is_long_stays_in_jaxlib(fn, verdicts, monkeypatch):
     monkeypatch.setattr(auto, "for_wheel", None)
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: SLOWER)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: SLOWER)
     fast = hloenv.jit(fn)
     fast(ANGLES)
     assert fast.decided == []

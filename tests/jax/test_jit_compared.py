@@ -16,7 +16,7 @@ import pytest
 
 from hloenv import HloModule
 from hloenv.errors import ArgumentError, DecisionError, HloEnvError
-from hloenv.jax import FallbackWarning, auto, decider, jit, planners
+from hloenv.jax import FallbackWarning, auto, jit, planners, timed_call
 from hloenv.jax.compare import Comparison, compare
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
@@ -49,7 +49,7 @@ def verdicts(monkeypatch):
         jax.block_until_ready((plain(), other()))
         return found.pop(0)
 
-    monkeypatch.setattr(decider, "compare", decided_by_test)
+    monkeypatch.setattr(timed_call, "compare", decided_by_test)
     return found
 
 

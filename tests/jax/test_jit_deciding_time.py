@@ -196,7 +196,7 @@ def test_which_forms_are_promising(monkeypatch, is_promising):
         asked.append(is_promising)
         return ""
 
-    monkeypatch.setattr(decider, "compare", noted)
+    monkeypatch.setattr(timed_call, "compare", noted)
     monkeypatch.setattr(timed_call, "exceeds", is_fine)
 
     def products(x, y):
@@ -239,7 +239,7 @@ def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
 
     monkeypatch.setattr(jax_compare, "_sample", sample)
     monkeypatch.setattr(timed_call, "exceeds", observed)
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     fast = hloenv.jit(depthwise, remember=False)
     outputs = fast(KERNEL, IMAGE)
     assert fast.decided == []
@@ -260,7 +260,7 @@ def test_no_attempt_starts_after_the_limit(monkeypatch):
         products = matrices @ matrices.swapaxes(1, 2)
         return depthwise(kernel, x), products, scores.argmax(-1)
 
-    monkeypatch.setattr(decider, "compare", decided_by_test)
+    monkeypatch.setattr(timed_call, "compare", decided_by_test)
     monkeypatch.setattr(decider, "_MAX_IN_VAIN", 0)
     fast = hloenv.jit(three, remember=False)
     fast(KERNEL, IMAGE, jnp.ones((256, 3, 3)), jnp.ones((64, 1000)))
@@ -297,7 +297,7 @@ def test_the_limit_is_lower_while_nothing_has_gained(monkeypatch):
         return depthwise(kernel, x), scores.argmax(-1)
 
     for result, is_ended in ((SLOWER, True), (FASTER, False)):
-        monkeypatch.setattr(decider, "compare", lambda *_, r=result, **__: r)
+        monkeypatch.setattr(timed_call, "compare", lambda *_, r=result, **__: r)
         fast = hloenv.jit(two, remember=False)
         fast(KERNEL, IMAGE, jnp.ones((64, 1000)))
         said = any("its limit of 0 s" in each.reason for each in fast.considered)

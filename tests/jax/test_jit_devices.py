@@ -24,14 +24,14 @@ import warnings
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import hloenv
-from hloenv.jax import decider
+from hloenv.jax import timed_call
 from support.jit_functions import FASTER, depthwise, small_loop, square
 
 def compare(plain, other, *, seconds, **_):
     jax.block_until_ready((plain(), other()))
     return FASTER
 
-decider.compare = compare
+timed_call.compare = compare
 warnings.simplefilter("error")
 mesh = Mesh(jax.devices(), "x")
 SPECS = PartitionSpec(), PartitionSpec("x")

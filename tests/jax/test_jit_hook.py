@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import hloenv
-from hloenv.jax import decider, dispatch, replacements
+from hloenv.jax import dispatch, replacements, timed_call
 from hloenv.jax.compare import Comparison
 from support.jax_outputs import assert_same
 
@@ -60,7 +60,7 @@ def dispatcher(monkeypatch):
 def test_the_hook_is_registered_only_where_modules_are_replaced(
     what, verdict, is_registered, dispatcher, monkeypatch
 ):
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: verdict)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: verdict)
     fn, args = what
     fast = hloenv.jit(fn, remember=False)
     assert_same(fast(*args), fn(*args), tolerance=1e-4)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import hloenv
-from hloenv.jax import decider, stages
+from hloenv.jax import stages, timed_call
 from hloenv.jax import verdicts as kept_verdicts
 from hloenv.jax.facts import key_of_lowered
 from hloenv.measurement.store import default_path
@@ -46,7 +46,7 @@ def test_another_process_starts_with_what_was_found(verdicts, monkeypatch):
     first = hloenv.jit(depthwise)
     first(KERNEL, IMAGE)
     # Another function object, as in another process; timing would be an error.
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     second = hloenv.jit(depthwise)
     assert_same(second(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
     (one,) = second.decided
@@ -57,7 +57,7 @@ def test_another_process_starts_with_what_was_found(verdicts, monkeypatch):
 def test_plain_is_remembered_too(verdicts, monkeypatch):
     verdicts += [SLOWER]
     hloenv.jit(depthwise)(KERNEL, IMAGE)
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     second = hloenv.jit(depthwise)
     second(KERNEL, IMAGE)
     assert second.decided == []

@@ -15,7 +15,7 @@ import pytest
 
 import hloenv
 from hloenv.jax import compare as jax_compare
-from hloenv.jax import decider, numpy_calls, outputs, shared
+from hloenv.jax import decider, numpy_calls, outputs, shared, timed_call
 from hloenv.jax.compare import compare
 from hloenv.jax.outputs import compare_bitwise
 from hloenv.runtime.compare import compare_outputs
@@ -110,7 +110,7 @@ def step(kernel, x, state):
     [({}, "results"), ({"donate_argnums": 2}, "donated arguments")],
 )
 def test_large_results_and_donated_arguments_are_not_copied(options, what, monkeypatch):
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     limit = IMAGE.nbytes + 4000
     monkeypatch.setattr(jax_compare, "_MAX_COMPARED_BYTES", limit)
     if what == "donated arguments":
@@ -155,7 +155,7 @@ def test_modules_with_large_constants_are_not_kept(monkeypatch):
 
 def test_the_number_of_signatures_that_are_kept_is_limited(monkeypatch):
     faster = jax_compare.Comparison(speedup=2.0, interval=(1.9, 2.1))
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: faster)
     monkeypatch.setattr(decider, "_MAX_SIGNATURES", 4)
     monkeypatch.setattr(shared, "_MAX_SHARED", 4)
     references = []

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import hloenv
-from hloenv.jax import FallbackWarning, decider
+from hloenv.jax import FallbackWarning, timed_call
 from hloenv.jax.compare import Comparison
 from hloenv.jax.dispatch import unique_name
 from hloenv.jax.wrapping import error_text
@@ -33,7 +33,7 @@ MATRIX, NOISES = jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01
 @pytest.mark.parametrize("name", ["größe", "関数", "<lambda>", "x" * 300])
 def test_loops_of_functions_of_any_name_are_decided(name, monkeypatch):
     faster = Comparison(speedup=2.0, interval=(1.9, 2.1))
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: faster)
 
     def fn(a, noises):
         return jax.grad(filtered)(a, noises)

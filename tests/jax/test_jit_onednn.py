@@ -14,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import hloenv
 from hloenv.errors import CompileError
-from hloenv.jax import auto, decider, onednn
+from hloenv.jax import auto, onednn, timed_call
 from hloenv.jax.stages import Stages
 from hloenv.runtime.jaxlib.stablehlo import program_of
 from support import jax_outputs
@@ -179,7 +179,7 @@ def test_a_later_process_uses_what_was_found(verdicts, monkeypatch):
     (one,) = fast.decided
     assert dict(one.accepted) == {"onednn-calls/convolution": 1}
     assert "onednn-calls/convolution" in fast.explain()
-    monkeypatch.setattr(decider, "compare", None)
+    monkeypatch.setattr(timed_call, "compare", None)
     later = hloenv.jit(grouped)
     assert_same(later(IMAGE, KERNEL), grouped(IMAGE, KERNEL))
     assert [dict(each.accepted) for each in later.decided] == [dict(one.accepted)]

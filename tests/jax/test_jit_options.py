@@ -12,7 +12,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentTypeError
-from hloenv.jax import decider, executables
+from hloenv.jax import decider, executables, timed_call
 from hloenv.jax.artefact import Artefact, Tuned
 from hloenv.jax.recipe import Recipe
 from hloenv.rewrite.trace import ModuleId
@@ -38,7 +38,7 @@ def test_options_of_the_compiler_without_a_comparison():
 
 @pytest.mark.parametrize("verdict", [FASTER, SLOWER])
 def test_options_of_the_compiler_with_each_result(verdict, monkeypatch):
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: verdict)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: verdict)
     fast = hloenv.jit(depthwise, compiler_options=FAST_MATH)
     for count in (32, 16, 8):
         args = KERNEL[..., :count], IMAGE[..., :count]
@@ -51,7 +51,7 @@ def test_options_of_the_compiler_with_each_result(verdict, monkeypatch):
 
 
 def test_options_of_the_compiler_with_loops(monkeypatch):
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: FASTER)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: FASTER)
     fast = hloenv.jit(small_loop, compiler_options=FAST_MATH)
     for size in (3, 4):
         expected = jax.jit(small_loop, compiler_options=FAST_MATH)(square(size))
@@ -149,7 +149,7 @@ def test_numpy_outputs_are_those_of_plain_jax_where_that_is_faster(monkeypatch):
 
 def test_arguments_that_nothing_reads_stay_so(monkeypatch):
     """As under jax.jit, which neither transfers nor donates them."""
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: FASTER)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: FASTER)
 
     def function(params, batch):
         return depthwise(params["kernel"], batch["x"])
@@ -170,7 +170,7 @@ def test_arguments_that_nothing_reads_stay_so(monkeypatch):
 
 def test_arguments_that_only_dead_equations_read(monkeypatch):
     """jax leaves them out, and the function for other platforms must not need them."""
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: FASTER)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: FASTER)
     inner = jax.jit(lambda k, x, unused: depthwise(k, x))
 
     def function(kernel, x, labels, key):
@@ -226,7 +226,7 @@ def test_a_branch_that_was_not_taken_is_compared_again(monkeypatch):
         compared.append(1)
         return FASTER
 
-    monkeypatch.setattr(decider, "compare", compare)
+    monkeypatch.setattr(timed_call, "compare", compare)
 
     def function(is_used, kernel, x):
         return jax.lax.cond(is_used, lambda: depthwise(kernel, x), lambda: x)
@@ -239,7 +239,7 @@ def test_a_branch_that_was_not_taken_is_compared_again(monkeypatch):
 
 
 def test_ever_new_shapes_are_left_alone_after_a_while(monkeypatch):
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: SLOWER)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: SLOWER)
     monkeypatch.setattr(decider, "_MAX_WASTED", 1e-9)
     fast = hloenv.jit(depthwise, remember=False)
     for count in (32, 16, 8):

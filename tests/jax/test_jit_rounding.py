@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.jax import decider, outputs
+from hloenv.jax import outputs, timed_call
 from hloenv.jax.outputs import difference
 from hloenv.jax.stages import Stages
 from hloenv.jax.wrapping import moved_arguments
@@ -221,7 +221,7 @@ def test_a_function_is_compared_with_moved_arguments(monkeypatch, donated):
         asked.append(difference(plain(), moved(0)))
         return FASTER
 
-    monkeypatch.setattr(decider, "compare", compare)
+    monkeypatch.setattr(timed_call, "compare", compare)
     fast = hloenv.jit(jax.grad(normalized_loss, (0, 1)), donate_argnums=donated)
     fast(normal(32), KERNEL, IMAGE)
     # The bias's gradient is of rounding.
@@ -237,7 +237,7 @@ def test_a_loop_that_values_end_does_not_run_with_others(monkeypatch):
         asked.append(moved)
         return FASTER
 
-    monkeypatch.setattr(decider, "compare", compare)
+    monkeypatch.setattr(timed_call, "compare", compare)
 
     def counted(kernel, x, n):
         left = jax.lax.while_loop(lambda s: s != 0, lambda s: s - 1, n)

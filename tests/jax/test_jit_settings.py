@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hloenv
 from hloenv.errors import InvalidModuleError
-from hloenv.jax import auto, decider, from_jax, settings
+from hloenv.jax import auto, decider, from_jax, settings, timed_call
 from hloenv.runtime.machine import this_machine
 from support import jax_outputs
 from support.jit_auto import (
@@ -361,3 +362,37 @@ for size in (1 << 10, 49 << 18):
     little, much = map(int, found.stdout.split())
     assert little == 0
     assert 45 <= much <= 53
+
+
+def test_vectors_that_arc_tangents_are_wrong_in_are_not_tried(wide):
+    """jaxlib mixes up the elements of vectors of 512 bits."""
+    x = jnp.linspace(-4.0, 4.0, 999)
+    fast = hloenv.jit(lambda x: jnp.arctan(x) + 1)
+    fast(jnp.zeros(999))
+    np.testing.assert_allclose(fast(x), np.arctan(np.asarray(x)) + 1, atol=1e-5)
+    assert not any("vector_width" in each.options for each in fast.considered)
+
+
+def test_such_vectors_are_refused():
+    module = hloenv.HloModule.from_jax(jnp.arctan, X)
+    for width in (256, 128):
+        compiled = hloenv.compile(
+            module, engine="jaxlib", options={settings.WIDTH: width}
+        )
+        np.testing.assert_allclose(compiled(X)[0], np.arctan(np.asarray(X)), rtol=1e-5)
+    with pytest.raises(hloenv.CompileError, match="arc tangent"):
+        hloenv.compile(module, engine="jaxlib", options={settings.WIDTH: 512})
+
+
+def test_equal_elements_do_not_hide_where_they_come_from(monkeypatch):
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: FASTER)
+    plain = jax.jit(lambda x: x * 2)
+    reverse = jax.jit(lambda x: x[::-1] * 2)
+    for x in (jnp.zeros(40), np.ones(40, np.float32), jnp.full(40, np.float32(-3))):
+        call = timed_call.TimedCall(plain, (x,), {}, donates=False, budget=1.0)
+        for fn, has_values in ((plain, True), (reverse, False)):
+            found = call.compare(fn, has_values=has_values, is_promising=False)
+            assert found is FASTER
+        found = call.compare(reverse, has_values=True, is_promising=False)
+        assert "for other values" in found.reason
+        assert not found.is_equal

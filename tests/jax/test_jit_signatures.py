@@ -15,7 +15,7 @@ from jax.experimental import io_callback
 
 import hloenv
 from hloenv.errors import PassError
-from hloenv.jax import FallbackWarning, auto, decider, from_jax
+from hloenv.jax import FallbackWarning, auto, decider, from_jax, timed_call
 from support.jax_outputs import assert_same
 from support.jit_functions import FASTER, SLOWER, depthwise, small_loop, square
 
@@ -44,7 +44,7 @@ def verdicts(monkeypatch):
             raise result
         return result
 
-    monkeypatch.setattr(decider, "compare", decided_by_test)
+    monkeypatch.setattr(timed_call, "compare", decided_by_test)
     return found
 
 

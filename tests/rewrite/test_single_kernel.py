@@ -413,3 +413,31 @@ def test_low_overhead_decides_dots_and_the_order_of_thunks():
     assert (policy(dots) == 1).all()
     other = hloenv.HloEnv(_with_runs(3)).get_alternatives("algsimp")
     assert (policy(other) == -1).all()
+
+
+TWO_RUNS = """HloModule two_runs
+
+ENTRY main {
+  x = f32[4,4] parameter(0)
+  m = f32[4,4] parameter(1)
+  a = f32[4,4] tanh(x)
+  b = f32[4,4] add(a, m)
+  c = f32[4,4] multiply(b, x)
+  d = f32[4,4] subtract(c, m)
+  w = f32[4,4] custom-call(d, m), custom_call_target="Other"
+  e = f32[4,4] cosine(w)
+  f = f32[4,4] multiply(e, d)
+  g = f32[4,4] add(f, m)
+  ROOT h = f32[4,4] subtract(g, x)
+}
+"""
+
+
+def test_a_run_reads_what_an_accepted_one_makes():
+    """An original that stayed would read what is overwritten after copy insertion."""
+    alternatives = hloenv.HloEnv(TWO_RUNS).get_alternatives("single-kernel")
+    assert [each.choices[1].rule for each in alternatives] == ["run", "run"]
+    for decisions, calls in (([1, 0], 1), ([0, 1], 1), ([1, 1], 2)):
+        counts = alternatives.apply(decisions).opcode_counts()
+        assert counts["call"] == calls
+        assert (counts["tanh"], counts["cosine"]) == (1, 1)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.jax import decider
+from hloenv.jax import timed_call
 from hloenv.jax.compare import Comparison
 from hloenv.jax.onednn import has_onednn
 from hloenv.tune import Artefact, TuneOptions, Tuner
@@ -56,7 +56,7 @@ def test_a_real_function_is_tuned_and_then_used(monkeypatch):
 
     monkeypatch.setattr(tuner_module, "Measuring", Timed)
     faster = Comparison(speedup=1.9, interval=(1.8, 2.0))
-    monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
+    monkeypatch.setattr(timed_call, "compare", lambda *_, **__: faster)
     args = jnp.ones((3, 3, 1, 32)), jnp.ones((2, 28, 28, 32))
     options = TuneOptions(mode="sequence", stages=("forms",), threads=1, workers=1)
     found = hloenv.tune(jax.grad(step), *args, options=options)

@@ -38,6 +38,11 @@ struct Proposal {
   // Instructions of the module that the replacement reads, each once, in
   // operand order, so that cycles can be found without building.
   std::vector<const xla::HloInstruction*> reads;
+  // Whether the replacement, which is one call of a computation or its
+  // elements, reads what takes the place of `reads` in other proposals like
+  // this that are accepted, too, and not the original. After copy insertion it
+  // must: an original that stays for it reads what is overwritten meanwhile.
+  bool reads_decided = false;
   // Adds the replacement to the computation that holds the images of `reads`
   // and returns one instruction per original, of the same shape and layout.
   // Calls `image` only for instructions of `reads` and does not change the

@@ -136,6 +136,7 @@ class SingleKernel : public CandidatePass {
     proposal.rule = std::string(rule);
     proposal.originals = std::move(results);
     proposal.reads = region->reads();
+    proposal.reads_decided = true;
     proposal.build = [region](ImageOf image) { return region->Call(image); };
     proposals->push_back(std::move(proposal));
     return absl::OkStatus();

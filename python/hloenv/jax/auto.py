@@ -20,7 +20,7 @@ from ..policies.known_calls import CALL_PASSES
 from ..policies.known_forms import FORM_PASSES
 from ..process import child
 from ..rewrite.alternatives import Alternatives
-from ..runtime.jaxlib.options import can_keep_compiled
+from ..runtime.jaxlib.options import are_wrong, can_keep_compiled
 from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import WITH_OPTIONS, Attempt
 from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
@@ -78,13 +78,14 @@ class Auto:
             best = _better(stages, best, attempt)
         if stages.settings:
             for name in stages.settings:
-                best = _with_setting(best, name)
+                best = _with_setting(best, name) or best
             yield best
         elif self._may_have_settings(stages, best):
             for name in settings_for(stages.module):
-                attempt = _with_setting(best, name)
-                yield attempt
-                best = _better(stages, best, attempt)
+                tried = _with_setting(best, name)
+                if tried is not None:
+                    yield tried
+                    best = _better(stages, best, tried)
 
     def _may_have_settings(self, stages: Stages, best: Attempt) -> bool:
         """Whether to try the fastest version with other options, too."""
@@ -283,15 +284,18 @@ def _better(stages: Stages, best: Attempt, tried: Attempt) -> Attempt:
     return tried if is_better else best
 
 
-def _with_setting(attempt: Attempt, name: str) -> Attempt:
-    """The attempt with one of `SETTINGS` more."""
+def _with_setting(attempt: Attempt, name: str) -> Attempt | None:
+    """The attempt with one of `SETTINGS` more; None if that computes something else."""
+    options = {**attempt.options, **SETTINGS[name]}
+    if are_wrong(attempt.decided.applied, options):
+        return None
     texts = [f"{option}={value}" for option, value in SETTINGS[name].items()]
     known = [attempt.decided.options] if attempt.decided.options else []
     return replace(
         attempt,
         name=f"{attempt.name}{name}",
         decided=replace(attempt.decided, options=", ".join(known + texts)),
-        options={**attempt.options, **SETTINGS[name]},
+        options=options,
         min_ns=attempt.min_ns or min_ns_of(attempt.decided.applied),
     )
 

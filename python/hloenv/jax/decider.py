@@ -19,7 +19,7 @@ from ..rewrite.trace import ModuleId
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, has_options
-from .compare import ALL_NAN, Running, compare
+from .compare import ALL_NAN, Running
 from .considered import Considered
 from .decide import (
     KEEPS_DONATED,
@@ -457,9 +457,6 @@ class Decider:
                 )
         plan = self._plan(attempt)
         self.plans[signature] = plan
-        moved: Callable[[int], Any] | None = None
-        if not can_loop:  # with other values, perhaps for ever
-            moved = call.moved
         function = self._wrapped.new_function()
         trial = Trial(
             *(attempt.name, attempt.decided, plan, function),
@@ -489,11 +486,10 @@ class Decider:
                 trial.recalled(verdict)
             elif trial.is_usable and self._budget:
                 trial.compared(
-                    compare(
-                        call.plain,
-                        call.by(function),
-                        seconds=self._budget,
-                        moved=moved,
+                    call.compare(
+                        function,
+                        # With others, a loop may never end.
+                        has_values=not can_loop,
                         is_promising=attempt.is_promising,
                     )
                 )

@@ -22,7 +22,12 @@ from ..rewrite.trace import Trace
 from ..runtime.executable import AnyExecutable, Engine, Finish, check_engine, compile
 from ..runtime.jaxlib import compile_by_jaxlib
 from ..runtime.jaxlib.hook import with_module_name
-from ..runtime.jaxlib.options import EXTRA, OptionValue, check_options
+from ..runtime.jaxlib.options import (
+    EXTRA,
+    OptionValue,
+    check_options,
+    refuse_wrong,
+)
 from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import Attempt
 from .auto import kernels_of
@@ -211,6 +216,7 @@ class Recipe:
             HloEnvError: as `build`.
         """
         applied = self.apply(stages.module)
+        refuse_wrong(applied, self.options)
         decided = Decided(
             *(stages.module, applied),
             route=self.route,

@@ -19,13 +19,13 @@ import numpy as np
 
 from ..errors import InvalidModuleError
 from ..graph.hlo_graph import HloGraph, opcodes
-from ..runtime.jaxlib.options import OptionValue
+from ..runtime.jaxlib.options import WIDTH, OptionValue
 from ..runtime.machine import this_machine
 
 if TYPE_CHECKING:
     from ..hlo.module import HloModule
 
-WIDTH, LEVEL = "xla_cpu_prefer_vector_width", "xla_backend_optimization_level"
+LEVEL = "xla_backend_optimization_level"
 # By the end of an attempt's name, in the order in which they are tried, each with those
 # before it that have gained.
 SETTINGS: dict[str, dict[str, OptionValue]] = {

@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ..runtime.jaxlib.package import require_jax
 from .attempts import Attempt
-from .compare import Consuming, Running, exceeds, time_of, too_large
+from .compare import (
+    Comparison,
+    Consuming,
+    Running,
+    compare,
+    exceeds,
+    time_of,
+    too_large,
+)
+from .outputs import difference
 from .stages import Stages
-from .wrapping import moved_arguments
+from .wrapping import moved_arguments, varied_arguments
 
 
 class TimedCall:
@@ -60,11 +70,49 @@ class TimedCall:
     def moved(self, draw: int) -> Any:
         """Calls plain jax.jit with floats moved by last bits, those of `draw`."""
         jax = require_jax("hloenv.jit")
-        args, kwargs = moved_arguments(jax, (self.args, self.kwargs), draw)
-        by = TimedCall(
+        return self._with(moved_arguments(jax, (self.args, self.kwargs), draw)).plain()
+
+    def compare(
+        self, fn: Callable[..., Any], *, has_values: bool, is_promising: bool
+    ) -> Comparison:
+        """Compares another function with plain jax.jit; as `compare`.
+
+        If it is faster, and an array of the arguments has one value throughout, the
+        results for others are compared, too.
+
+        Args:
+            fn: the other function.
+            has_values: whether it may be called with other values than these.
+            is_promising: as of an `Attempt`.
+        """
+        found = compare(
+            self.plain,
+            self.by(fn),
+            seconds=self._budget,
+            moved=self.moved if has_values else None,
+            is_promising=is_promising,
+        )
+        if found.reason or not has_values:
+            return found
+        jax = require_jax("hloenv.jit")
+        arguments = varied_arguments(jax, (self.args, self.kwargs))
+        if arguments is None:
+            return found
+        other = self._with(arguments)
+        differs = difference(other.plain(), other.by(fn)(), moved=other.moved)
+        if not differs:
+            return found
+        reason = (
+            f"its outputs for other values differ from the plain function's: {differs}"
+        )
+        return replace(found, reason=reason, is_equal=False)
+
+    def _with(self, arguments: Any) -> TimedCall:
+        """The call with other positional arguments and keywords."""
+        args, kwargs = arguments
+        return TimedCall(
             self._plain, args, kwargs, donates=self._donates, budget=self._budget
         )
-        return by.plain()
 
     def too_long(
         self,

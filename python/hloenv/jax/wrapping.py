@@ -15,9 +15,10 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from .._text import shortened
+from .._typing import Array
 from ..errors import ArgumentError, ArgumentTypeError
 from ..runtime.jaxlib.package import require_jax
-from ..runtime.random_inputs import perturbed
+from ..runtime.random_inputs import perturbed, varied
 
 
 class Wrapped(Protocol):
@@ -122,6 +123,21 @@ def moved_arguments(jax: Any, tree: Any, draw: int = 0) -> Any:
     Up or down, and by 1 ulp of the type that jax gives them; in other directions for
     each `draw`.
     """
+    # Together: arrays of one shape move in different directions.
+    return _with_arrays(jax, tree, functools.partial(perturbed, seed=draw))
+
+
+def varied_arguments(jax: Any, tree: Any) -> Any:
+    """A pytree with `varied` arrays; None if none is."""
+    return _with_arrays(jax, tree, varied)
+
+
+def _with_arrays(
+    jax: Any,
+    tree: Any,
+    change: Callable[[list[Array | None]], list[Array | None]],
+) -> Any:
+    """A pytree with other values of its arrays; None if `change` returns none."""
 
     def as_jax_has_it(leaf: Any) -> Any:
         is_array = isinstance(leaf, np.ndarray | jax.Array)
@@ -142,8 +158,9 @@ def moved_arguments(jax: Any, tree: Any, draw: int = 0) -> Any:
         return jax.numpy.asarray(array)
 
     leaves, structure = jax.tree.flatten(tree)
-    # Together: arrays of one shape move in different directions.
-    arrays = perturbed([as_jax_has_it(leaf) for leaf in leaves], seed=draw)
+    arrays = change([as_jax_has_it(leaf) for leaf in leaves])
+    if len(arrays) != len(leaves):
+        return None
     return structure.unflatten(map(as_given, leaves, arrays))
 
 

@@ -90,3 +90,32 @@ def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | 
         np.copyto(copy, np.nextafter(array, direction.astype(array.dtype)))
         moved.append(copy)
     return moved
+
+
+def varied(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
+    """The inputs, with other values in each array of floats that has one throughout.
+
+    Such an array, as of zeros, does not show which elements a program reads. Its values
+    become up to half as large again, and zeros up to a half.
+
+    Returns:
+        As many; empty if each array of floats has several values.
+    """
+    changed: list[Array | None] = []
+    is_varied = False
+    for index, array in enumerate(inputs):
+        if array is None or array.dtype.name not in _MOVED:
+            changed.append(array)
+            continue
+        first, last = array.flat[:1], array.flat[-1:]
+        is_uniform = array.size > 1 and np.isfinite(first) and first == last
+        if not is_uniform or (array != first).any():
+            changed.append(array)
+            continue
+        rng = np.random.default_rng([seed, index, 2])
+        more = 0.5 * rng.random(array.shape) * (np.abs(first).astype(float) or 1.0)
+        copy = empty_aligned(array.shape, array.dtype)
+        np.copyto(copy, (first.astype(float) + more).astype(array.dtype))
+        changed.append(copy)
+        is_varied = True
+    return changed if is_varied else []

@@ -25,7 +25,7 @@ from ...hlo.module import HloModule, read_trusted
 from ..buffers import place_array
 from ..random_inputs import random_inputs
 from .hook import module_name, register, to_jaxlib, without_persistent_cache
-from .options import Options, check_options, compile_lowered
+from .options import Options, check_options, compile_lowered, refuse_wrong
 from .package import require_injection, require_jax
 from .profile import profiled_steps
 from .stablehlo import avals_of, check_types, program_of
@@ -66,7 +66,9 @@ def compile_by_jaxlib(
     if core.has_donations(module._core):
         # jaxlib drops the donations of a module that it gets at its hook.
         module = HloModule._wrap(core.without_donations(module._core))
-    return JaxlibExecutable(_Source(module, is_final, check_options(options)))
+    given = check_options(options)
+    refuse_wrong(module, given)
+    return JaxlibExecutable(_Source(module, is_final, given))
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,25 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, ArgumentTypeError, CompileError
 from .hook import fresh_options
 from .package import require_jax
 
+if TYPE_CHECKING:
+    from ...hlo.module import HloModule
+
 # As XLA_FLAGS has it: "NAME=VALUE,NAME=VALUE".
 EXTRA = "xla_backend_extra_options"
 OptionValue = bool | int | str
 Options = Mapping[str, OptionValue]
+
+WIDTH = "xla_cpu_prefer_vector_width"
+# Bits up to which jaxlib computes arc tangents rightly: it calls a function for a whole
+# vector, which is compiled for vectors of 256 bits, and reads wider ones elsewhere.
+_MAX_WIDTH = 256
+_ARC_TANGENT = "atan2"  # with a divisor that may become 1
 
 _LENGTH_DELIMITED = 2
 # Fields of CompileOptionsProto, ExecutableBuildOptionsProto and DebugOptions.
@@ -56,6 +65,27 @@ def check_options(options: Options | None) -> dict[str, OptionValue]:
                 f"{type(value).__name__}"
             )
     return dict(sorted(options.items()))
+
+
+def are_wrong(module: HloModule, options: Options) -> bool:
+    """Whether jaxlib makes code with these options that computes something else."""
+    width = options.get(WIDTH)
+    is_wide = isinstance(width, int) and width > _MAX_WIDTH
+    return is_wide and _ARC_TANGENT in module.opcode_counts()
+
+
+def refuse_wrong(module: HloModule, options: Options) -> None:
+    """Raises for options with which jaxlib's code would compute something else.
+
+    Raises:
+        CompileError: `are_wrong`.
+    """
+    if are_wrong(module, options):
+        raise CompileError(
+            f"module {module.name!r} has an arc tangent, which jaxlib computes wrongly "
+            f"with {WIDTH}={options[WIDTH]}: leave the option out, or give "
+            f"{_MAX_WIDTH} at most; math-forms/angle replaces arc tangents"
+        )
 
 
 def compile_lowered(lowered: Any, options: Options | None = None) -> Any:
