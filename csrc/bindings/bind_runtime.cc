@@ -63,6 +63,14 @@ void BindRuntime(py::module_& m) {
       },
       py::arg("module"));
   m.def(
+      "check_calls_in_jaxlib",
+      [](const Module& module) {
+        ThrowIfError(CheckNotForkedInXla());
+        ThrowIfError(CheckNoFeeds(module.hlo()));
+        ThrowIfError(CheckCallsInJaxlib(module.hlo()));
+      },
+      py::arg("module"));
+  m.def(
       "register_ffi_handler",
       [](const std::string& name, const py::object& instantiate,
          const py::object& prepare, const py::object& initialize,

@@ -57,14 +57,18 @@ bool IsRegistered(const std::string& target, bool is_typed) {
          nullptr;
 }
 
+bool CallsPython(absl::string_view target) {
+  return absl::StrContains(target, "python") &&
+         absl::StrContains(target, "callback");
+}
+
 // The remedy for a target without an implementation.
 std::string Advice(absl::string_view target) {
   if (target == "hloenv.alternative") {
     return "the module still holds undecided alternatives: apply decisions "
            "(HloEnv.apply_alternatives) before compiling";
   }
-  if (absl::StrContains(target, "python") &&
-      absl::StrContains(target, "callback")) {
+  if (CallsPython(target)) {
     return "it calls Python in the process that lowered the module "
            "(jax.pure_callback, io_callback or debug.print), which is not "
            "possible here: lower the function without the callback";
@@ -220,16 +224,50 @@ std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module) {
   return result;
 }
 
+namespace {
+
+absl::Status NotRegistered(const CustomCallTarget& target) {
+  return Error(
+      kCompileError,
+      absl::StrCat("no implementation of the custom call '", target.name,
+                   "' (%", target.instruction, ", ", target.num_calls,
+                   target.num_calls == 1 ? " call" : " calls",
+                   ") is registered on the CPU; ", Advice(target.name)));
+}
+
+}  // namespace
+
 absl::Status CheckCustomCalls(const xla::HloModule& module) {
   HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module));
   for (const CustomCallTarget& target : CustomCallTargets(module)) {
-    if (target.is_registered) continue;
-    return Error(
-        kCompileError,
-        absl::StrCat("no implementation of the custom call '", target.name,
-                     "' (%", target.instruction, ", ", target.num_calls,
-                     target.num_calls == 1 ? " call" : " calls",
-                     ") is registered on the CPU; ", Advice(target.name)));
+    if (!target.is_registered) return NotRegistered(target);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCallsInJaxlib(const xla::HloModule& module) {
+  HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module));
+  for (const CustomCallTarget& target : CustomCallTargets(module)) {
+    if (CallsPython(target.name)) return NotRegistered(target);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNoFeeds(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const xla::HloInstruction* instruction : computation->instructions()) {
+      const xla::HloOpcode opcode = instruction->opcode();
+      if (opcode != xla::HloOpcode::kInfeed &&
+          opcode != xla::HloOpcode::kOutfeed) {
+        continue;
+      }
+      return Error(kCompileError,
+                   absl::StrCat("%", instruction->name(), " is an ",
+                                xla::HloOpcodeString(opcode),
+                                ": it would wait for a host that reads or "
+                                "writes it, which hloenv does not; pass such "
+                                "arrays as parameters and results"));
+    }
   }
   return absl::OkStatus();
 }

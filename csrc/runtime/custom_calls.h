@@ -31,6 +31,13 @@ std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module);
 // CompileError, which names the target and a remedy, when a custom call has no
 // implementation or CheckOwnCalls returns an error.
 absl::Status CheckCustomCalls(const xla::HloModule& module);
+// The same for jaxlib, which registers handlers of its own: CompileError where
+// it would end the process, as with functions of the Python process that
+// lowered the module.
+absl::Status CheckCallsInJaxlib(const xla::HloModule& module);
+// CompileError where the module waits for the host's side of an infeed or
+// outfeed, which it has not got here.
+absl::Status CheckNoFeeds(const xla::HloModule& module);
 
 // The stages of a typed FFI handler; null for a missing stage. `execute` is
 // required.

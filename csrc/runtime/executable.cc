@@ -100,6 +100,7 @@ absl::Status CheckRunnable(const xla::HloModule& module) {
                               module.config().num_partitions(),
                               " partitions; hloenv runs on one device"));
   }
+  HLOENV_RETURN_IF_ERROR(CheckNoFeeds(module));
   return CheckCustomCalls(module);
 }
 

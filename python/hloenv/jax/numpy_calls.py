@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
+from ..errors import ArgumentError, ArgumentTypeError, CompileError, HloEnvError
 from ..hlo.module import HloModule
 from ..runtime.executable import Executable, Finish, compile
 from ..runtime.jaxlib.package import require_jax
@@ -294,10 +294,17 @@ class NumpyFunction(Pickled):
         dtypes = tuple(traced.jaxpr.in_avals[i].dtype for i in kept)
         leaves = jax.tree.leaves((args, kwargs))
         version = _Version(
-            default := compile(module),
+            None,
             *(module.fingerprint(), weakref.ref(traced.jaxpr), kept, dtypes),
             *(self._settings(), tree),
         )
+        try:
+            default = compile(module)
+        except CompileError as error:  # such as of a call of a Python function
+            undecided = Decided(module, module).without_large_modules()
+            self.considered.append(replace(undecided, is_used=False, reason=str(error)))
+            del self.considered[:-_MAX_VERSIONS]
+            return version
         inputs = version.arguments(leaves)
         before = len(self.considered)
         fastest = self._fastest(module, default, inputs)
