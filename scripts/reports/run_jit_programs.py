@@ -61,6 +61,7 @@ _GROUPS = {
     "these methods in view",
     "narrow.py": "language models in bf16; masks, labels, indices; the rules were set "
     "on these operations alone",
+    "points.py": "pairs of points, functions of many numbers, bytes; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }
