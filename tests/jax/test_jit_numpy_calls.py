@@ -212,3 +212,18 @@ def test_plain_jax_runs_what_takes_too_long_to_compare(monkeypatch):
     np.testing.assert_allclose(fast(ROW), scaled(ROW), rtol=1e-6)
     (one,) = fast.considered
     assert (one.is_used, one.reason) == (False, "it takes too long")
+
+
+def test_plain_jax_runs_what_cannot_be_compiled_apart():
+    def called(x):
+        kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return 2 * jax.pure_callback(lambda v: np.asarray(v) + 1, kind, x)
+
+    fast = hloenv.jit(called, outputs="numpy")
+    for _ in range(2):
+        found = fast(ROW)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_array_equal(found, 2 * (ROW + 1))
+    (one,) = fast.considered
+    assert not one.is_used
+    assert "pure_callback" in one.reason

@@ -110,3 +110,19 @@ def test_a_losing_loop_stays(arguments):
     fast(wide, wide)
     (considered,) = fast.considered
     assert (considered.num_alternatives, considered.num_accepted) == (1, 0)
+
+
+def test_a_module_that_only_jaxlib_compiles_is_tried():
+    """The wheel's XLA ends on such a scatter of jaxlib's."""
+
+    def step(_, x):
+        return jnp.tanh(jnp.take_along_axis(x, jnp.argsort(x, 0), 0))
+
+    def loss(x):
+        return jax.lax.fori_loop(0, 5, step, x).sum()
+
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((9, 13)), jnp.float32)
+    fast = hloenv.jit(jax.grad(loss), remember=False)
+    fast(x)
+    np.testing.assert_allclose(fast(x), jax.grad(loss)(x), rtol=1e-5, atol=1e-6)
+    assert "crashed" not in fast.explain()

@@ -302,3 +302,47 @@ def test_runs_are_timed_after_an_untimed_one_and_long_ones_after_a_pause(monkeyp
     # But for the first of them, at most.
     assert set(fake.pauses) == {jaxlib_executable.PAUSE_S}
     assert len(fake.pauses) >= 6
+
+
+CALL = """HloModule call
+
+ENTRY entry {{
+  x = f32[4,4] parameter(0)
+  {line}
+  ROOT y = f32[4,4] negate(x)
+}}
+"""
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["t = token[] after-all()", "o = token[] outfeed(x, t)"], "outfeed"),
+        (["t = token[] after-all()", "i = (f32[2], token[]) infeed(t)"], "infeed"),
+    ],
+)
+def test_what_would_wait_for_a_host_is_refused(engine, lines, reason):
+    text = CALL.format(line="\n  ".join(lines))
+    with pytest.raises(CompileError, match=f"is an {reason}: it would wait"):
+        hloenv.compile(text, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("TopK", "results do not fit"),
+        ("xla_ffi_python_cpu_callback", "it calls Python in the process"),
+    ],
+)
+def test_calls_that_would_end_the_process_are_refused(engine, target, reason):
+    text = f"""HloModule call
+
+ENTRY entry {{
+  x = f32[4,4] parameter(0)
+  ROOT y = (f32[4,9], s32[4,9]) custom-call(x), custom_call_target="{target}"
+}}
+"""
+    with pytest.raises(CompileError, match=reason):
+        hloenv.compile(text, engine=engine)

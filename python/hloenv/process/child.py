@@ -387,10 +387,14 @@ def try_compile(
         request = {"do": "compile", "finish": finish, "engine": engine}
         _compiling.request(request, module, timeout_s=timeout_s)
     except WorkerError as error:
+        advice = (
+            "; compile with finish='legalize', and decide fusions after layout "
+            "assignment (run_until('fusion')), so that XLA's pipeline legalizes the "
+            "module"
+        )
         raise CompileError(
-            f"XLA crashed when a child process compiled this module: {error}; compile "
-            "with finish='legalize', and decide fusions after layout assignment "
-            "(run_until('fusion')), so that XLA's pipeline legalizes the module"
+            f"XLA crashed when a child process compiled this module: {error}"
+            f"{advice if finish == 'none' else ''}"
         ) from None
 
 
