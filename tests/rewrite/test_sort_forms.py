@@ -28,6 +28,8 @@ def hard_numbers(dtype, shape, seed=0):
         info = jnp.iinfo(dtype)
         few = [info.min, info.max, 0, 1, 2, info.max // 3, info.max // 5 * 3]
         few = np.array(few, dtype)
+    elif dtype == np.bool_:
+        few = np.array([False, True])
     else:
         few = [0.0, -0.0, 1.5, -1.5, 2.5, np.inf, -np.inf, np.nan, -np.nan]
         few = np.array([*few, 1 + 2.0**-40, -1 - 2.0**-40, -1.0])
@@ -71,7 +73,7 @@ def offered(dtype, name, length):
 
 @pytest.mark.compile
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
+@pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS, "bool"))
 def test_results_are_equal(dtype, name):
     with jax.enable_x64(dtype in WIDE):
         for shape, axis in SHAPES if dtype == "float32" else SHAPES[2:3]:

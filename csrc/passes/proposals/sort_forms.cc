@@ -308,7 +308,9 @@ bool AddReads(const HloInstruction& sort,
 
 // Whether the backend sorts it by C++'s own comparison already.
 bool IsFast(const HloInstruction& sort) {
-  return sort.operand_count() == 1 && !IsFloat(sort.operand(0)->shape());
+  const xla::Shape& keys = sort.operand(0)->shape();
+  return sort.operand_count() == 1 && !IsFloat(keys) &&
+         keys.element_type() != xla::PRED;
 }
 
 }  // namespace
@@ -325,7 +327,8 @@ std::optional<FoundSort> FindSort(const HloInstruction& last,
   const auto& sort = *xla::Cast<xla::HloSortInstruction>(root);
   const HloInstruction& keys = *root->operand(0);
   const xla::PrimitiveType type = keys.shape().element_type();
-  const bool has_keys = HasKeys(type) || type == xla::U32 || HasWideKeys(type);
+  const bool has_keys = HasKeys(type) || type == xla::U32 ||
+                        type == xla::PRED || HasWideKeys(type);
   if (!has_keys || !IsTakable(keys)) return std::nullopt;
   found.is_stable = sort.is_stable();
   found.sort.dimension = sort.sort_dimension();
