@@ -31,7 +31,7 @@ _MAX_SLOW, SLOW_GAIN, _MAX_REPEATED = 4, 1.5, 10
 _MAX_PROMISING = 40
 
 # Of the time limit, for calls with moved arguments.
-_MOVING = 4
+MOVING = 4
 
 Call = Callable[[], Any]
 ALL_NAN = "all outputs of the first call are NaN"
@@ -257,7 +257,7 @@ def compare(
     # The first call of a function of jax.jit may take longer.
     if is_slow and other_first_ns > 2 * first_ns:
         return _compare_slow((first_ns,), (other_first_ns,))
-    differs = difference(outputs, other_outputs, moved=moved, seconds=_MOVING * seconds)
+    differs = difference(outputs, other_outputs, moved=moved, seconds=MOVING * seconds)
     if not differs and are_all_nan(outputs):
         return Comparison(reason=ALL_NAN)
     del outputs, other_outputs

@@ -11,6 +11,7 @@ from typing import Any
 from ..runtime.jaxlib.package import require_jax
 from .attempts import Attempt
 from .compare import (
+    MOVING,
     Comparison,
     Consuming,
     Running,
@@ -99,7 +100,11 @@ class TimedCall:
         if arguments is None:
             return found
         other = self._with(arguments)
-        differs = difference(other.plain(), other.by(fn)(), moved=other.moved)
+        differs = difference(
+            *(other.plain(), other.by(fn)()),
+            moved=other.moved,
+            seconds=MOVING * self._budget,
+        )
         if not differs:
             return found
         reason = (
