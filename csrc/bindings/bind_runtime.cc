@@ -13,6 +13,7 @@
 #include "runtime/kernels.h"
 #include "support/native_scope.h"
 #include "support/quiet.h"
+#include "workarounds/trivial_window.h"
 
 namespace hloenv {
 
@@ -63,11 +64,12 @@ void BindRuntime(py::module_& m) {
       },
       py::arg("module"));
   m.def(
-      "check_calls_in_jaxlib",
+      "check_runs_in_jaxlib",
       [](const Module& module) {
         ThrowIfError(CheckNotForkedInXla());
         ThrowIfError(CheckNoFeeds(module.hlo()));
         ThrowIfError(CheckCallsInJaxlib(module.hlo()));
+        ThrowIfError(CheckNoTrivialWindow(module.hlo()));
       },
       py::arg("module"));
   m.def(

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workarounds/trivial_window.h"
 
+#include "absl/strings/str_cat.h"
 #include "support/hooks.h"
+#include "support/status.h"
+#include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_module.h"
 #include "xla/hlo/transforms/simplifiers/algebraic_simplifier.h"
 
 namespace hloenv {
@@ -29,6 +33,23 @@ absl::Status HandleReduceWindow(AlgebraicSimplifierVisitor* visitor,
 }
 
 }  // namespace
+
+absl::Status CheckNoTrivialWindow(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() != xla::HloOpcode::kReduceWindow ||
+          !CropsWithoutReducing(instruction->window())) {
+        continue;
+      }
+      return Error(kCompileError,
+                   absl::StrCat("jaxlib's XLA ends the process on %",
+                                instruction->name(),
+                                ", windows of one element with a negative "
+                                "padding; use a slice, or engine='wheel'"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status InstallTrivialWindow() {
   static auto* group = new HookGroup({

@@ -7,10 +7,18 @@
 
 #include "absl/status/status.h"
 
+namespace xla {
+class HloModule;
+}  // namespace xla
+
 namespace hloenv {
 
 // Installs a hook that leaves such instructions as they are. May be called
 // repeatedly.
 absl::Status InstallTrivialWindow();
+
+// CompileError where the module has such an instruction, for jaxlib's XLA, in
+// which nothing can be hooked.
+absl::Status CheckNoTrivialWindow(const xla::HloModule& module);
 
 }  // namespace hloenv

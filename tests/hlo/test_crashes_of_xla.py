@@ -58,6 +58,15 @@ def test_windows_of_one_element_that_crop(window, result, kept, dtype, name, sta
     np.testing.assert_array_equal(np.asarray(found), x[kept] + dtype(2))
 
 
+@pytest.mark.jax
+def test_jaxlib_refuses_such_windows():
+    text = WINDOW.format(
+        type="f32", start="2", window="size=1x1 pad=-1_0x0_0", result="3,5"
+    )
+    with pytest.raises(hloenv.CompileError, match="use a slice"):
+        hloenv.compile(text, engine="jaxlib")
+
+
 @pytest.mark.parametrize("algsimp", ["algsimp", "general-simplify"])
 def test_alternatives_of_such_windows(algsimp):
     text = WINDOW.format(

@@ -380,8 +380,9 @@ def test_such_vectors_are_refused():
             module, engine="jaxlib", options={settings.WIDTH: width}
         )
         np.testing.assert_allclose(compiled(X)[0], np.arctan(np.asarray(X)), rtol=1e-5)
-    with pytest.raises(hloenv.CompileError, match="arc tangent"):
-        hloenv.compile(module, engine="jaxlib", options={settings.WIDTH: 512})
+    for width in (512, "512"):
+        with pytest.raises(hloenv.CompileError, match="arc tangent"):
+            hloenv.compile(module, engine="jaxlib", options={settings.WIDTH: width})
 
 
 def test_equal_elements_do_not_hide_where_they_come_from(monkeypatch):

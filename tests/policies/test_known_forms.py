@@ -644,6 +644,22 @@ def test_functions_of_many_numbers(operation, rule, least):
         assert form_of(text, "math-forms") == expected
 
 
+def test_small_functions_that_are_read_across_stay():
+    text = """HloModule m
+        add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+        ENTRY main {
+          x = f32[16,16] parameter(0)
+          s = f32[16,16] tanh(x)
+          t = f32[16,16] transpose(s), dimensions={1,0}
+          y = f32[16,16] add(s, t)
+          zero = f32[] constant(0)
+          ROOT z = f32[16] reduce(y, zero), dimensions={1}, to_apply=add
+        }"""
+    alternatives = hloenv.HloEnv(text).get_alternatives("fusion-cuts")
+    assert len(alternatives) == 1
+    assert (get_policy("known-forms")(alternatives) <= 0).all()
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_remainders_of_narrow_floats_stay(dtype):
     text = f"""HloModule m

@@ -170,3 +170,53 @@ ENTRY main {{
     assert decided.instruction_count < 300
     (found,) = hloenv.interpret(decided, np.array([1, 2, 3], np.float32))
     np.testing.assert_array_equal(found, np.full(8, 6 * 2.0**40, np.float32))
+
+
+def test_transposes_do_not_multiply_what_is_read():
+    """Each reads its operand at other indices, and so does each below it."""
+    rng = random.Random(0)
+    sizes, lines = [2] * 8, []
+    for i in range(10):
+        order = rng.sample(range(8), 8)
+        lines += [
+            f"t{i} = f32[{dims(sizes)}] transpose(v{i}), dimensions={{{dims(order)}}}",
+            f"v{i + 1} = f32[{dims(sizes)}] add(v{i}, t{i})",
+        ]
+    body = "\n  ".join(lines)
+    text = f"""HloModule transposed
+
+region {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY main {{
+  v0 = f32[{dims(sizes)}] parameter(0)
+  {body}
+  zero = f32[] constant(0)
+  ROOT sum = f32[2,2,2,2] reduce(v10, zero), dimensions={{0,1,2,3}}, to_apply=region
+}}
+"""
+    alternatives = capture(text, "reduce-forms")
+    assert alternatives.apply([1]).instruction_count < 600
+
+
+@pytest.mark.jax
+@pytest.mark.compile
+@pytest.mark.parametrize("copies", [2, 3])
+def test_what_is_compared_with_a_part_of_it_is_computed_once(copies):
+    """Rounded in another way, no element is its row's maximum."""
+
+    def maxima(x):
+        wide = jnp.broadcast_to(jnp.tanh(x), (copies, *x.shape))
+        return (wide >= wide.max(-1, keepdims=True)).astype(jnp.float32).sum(-1)
+
+    x = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
+    module = hloenv.HloModule.from_jax(maxima, x)
+    alternatives = capture(module.to_text(), "reduce-forms")
+    for decisions in ([0, 1], [1, 0], [1, 1]):
+        decided = alternatives.apply(decisions)
+        assert decided.opcode_counts()["tanh"] == 1
+        (found,) = hloenv.compile(decided, engine="jaxlib")(x)
+        assert (np.asarray(found) >= 1).all()

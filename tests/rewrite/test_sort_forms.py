@@ -73,7 +73,7 @@ def offered(dtype, name, length):
 
 @pytest.mark.compile
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS, "bool"))
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, "bool"])
 def test_results_are_equal(dtype, name):
     with jax.enable_x64(dtype in WIDE):
         for shape, axis in SHAPES if dtype == "float32" else SHAPES[2:3]:

@@ -264,9 +264,9 @@ const Rule& LogOfOneMoreRule() {
   static constexpr Rule rule = {
       "log-plus-one",
       "Rewrites log(1 + x), but not of doubles, as the logarithm of the "
-      "rounded "
-      "sum and a quotient for what was rounded. Floats round differently, by "
-      "the last bits.",
+      "rounded sum and a quotient for what was rounded, which "
+      "xla_cpu_enable_fast_math undoes. Floats round differently, by the last "
+      "bits.",
       &ProposeLogOfOneMore};
   return rule;
 }

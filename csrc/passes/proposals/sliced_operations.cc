@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/proposals/sliced_operations.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -201,23 +202,31 @@ SlicedOperations::SlicedOperations(const HloInstruction& value,
   absl::flat_hash_set<const HloInstruction*> seen;
   std::vector<const HloInstruction*> order;
   AddInOrder(value, seen, order);
+  // Those that nothing else reads, and those that may be computed once more.
+  absl::flat_hash_set<const HloInstruction*> ours;
   Repeatable is_repeatable;
-  if (seen.size() <= kMaxInner &&
-      static_cast<int64_t>(order.size()) * count <= kMaxAdded) {
-    for (size_t i = order.size(); i-- > 0;) {
-      const HloInstruction& each = *order[i];
-      const bool is_ours =
-          absl::c_all_of(each.users(), [&](const HloInstruction* user) {
-            return user == &reader || inner_.contains(user);
-          });
-      const bool stays = !is_ours || each.IsRoot();
-      if (!stays || (is_repeatable(each) && !context.IsCompared(each))) {
-        inner_.insert(&each);
-      }
-    }
+  for (size_t i = order.size(); i-- > 0 && seen.size() <= kMaxInner;) {
+    const HloInstruction& each = *order[i];
+    // What is compared with a part of it must be computed in one way.
+    if (context.IsCompared(each)) continue;
+    const bool is_ours =
+        !each.IsRoot() &&
+        absl::c_all_of(each.users(), [&](const HloInstruction* user) {
+          return user == &reader || ours.contains(user);
+        });
+    if (is_ours) ours.insert(&each);
+    if (is_ours || is_repeatable(each)) inner_.insert(&each);
   }
+  // One value may be read at many indices.
+  const size_t most =
+      static_cast<size_t>(kMaxAdded / std::max<int64_t>(count, 1));
   Seen collected;
-  Collect(value, fixed, collected);
+  Collect(value, fixed, most, collected);
+  if (collected.size() > most) {
+    inner_.clear();
+    leaves_ = {&value};
+    leaf_numbers_ = {{&value, 0}};
+  }
 }
 
 bool SlicedOperations::IsLeaf(const HloInstruction& value,
@@ -226,8 +235,9 @@ bool SlicedOperations::IsLeaf(const HloInstruction& value,
 }
 
 void SlicedOperations::Collect(const HloInstruction& value,
-                               const FixedIndices& fixed, Seen& seen) {
-  if (!seen.insert({&value, fixed}).second) return;
+                               const FixedIndices& fixed, size_t most,
+                               Seen& seen) {
+  if (seen.size() > most || !seen.insert({&value, fixed}).second) return;
   if (IsLeaf(value, fixed)) {
     if (leaf_numbers_.try_emplace(&value, leaves_.size()).second) {
       leaves_.push_back(&value);
@@ -236,7 +246,7 @@ void SlicedOperations::Collect(const HloInstruction& value,
   }
   const FixedIndices below = IndicesBelow(value, fixed);
   for (const HloInstruction* operand : value.operands()) {
-    Collect(*operand, below, seen);
+    Collect(*operand, below, most, seen);
   }
 }
 

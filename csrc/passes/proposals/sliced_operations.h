@@ -38,7 +38,7 @@ class SlicedOperations {
  private:
   using Seen = std::set<std::pair<const xla::HloInstruction*, FixedIndices>>;
   void Collect(const xla::HloInstruction& value, const FixedIndices& fixed,
-               Seen& seen);
+               size_t most, Seen& seen);
   bool IsLeaf(const xla::HloInstruction& value,
               const FixedIndices& fixed) const;
 

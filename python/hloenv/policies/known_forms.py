@@ -302,6 +302,8 @@ def _forms(
         cuts = [rule for rule in offered if rule in _OF_CUTS]
         if int(graph.element_count[node]) >= _CUT:
             return tuple(cuts)
+        if len(cuts) == len(offered):
+            return ()
     for rule, elements in _CALLED.items():
         if rule in offered:
             # XLA computes 16-bit floats as 32-bit ones, and fuses that.

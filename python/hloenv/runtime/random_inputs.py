@@ -72,6 +72,7 @@ def _draw(spec: ArraySpec, bound: int | None, rng: np.random.Generator) -> Array
 
 # Types of floats that are perturbed.
 _MOVED = ("float32", "float64", "float16", "bfloat16")
+_MOST_VARIED = 1 << 22  # elements
 
 
 def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
@@ -96,7 +97,8 @@ def varied(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | Non
     """The inputs, with other values in each array of floats that has one throughout.
 
     Such an array, as of zeros, does not show which elements a program reads. Its values
-    become up to half as large again, and zeros up to a half.
+    become as little as a half, and zeros up to a half. Arrays of more than four million
+    elements stay as they are.
 
     Returns:
         As many; empty if each array of floats has several values.
@@ -108,14 +110,16 @@ def varied(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | Non
             changed.append(array)
             continue
         first, last = array.flat[:1], array.flat[-1:]
-        is_uniform = array.size > 1 and np.isfinite(first) and first == last
+        is_uniform = 1 < array.size <= _MOST_VARIED and np.isfinite(first)
+        is_uniform = is_uniform and first == last
         if not is_uniform or (array != first).any():
             changed.append(array)
             continue
         rng = np.random.default_rng([seed, index, 2])
-        more = 0.5 * rng.random(array.shape) * (np.abs(first).astype(float) or 1.0)
+        share = 0.5 * rng.random(array.shape, np.float32)
+        values = (1 - share) * first.astype(float) if first else share
         copy = empty_aligned(array.shape, array.dtype)
-        np.copyto(copy, (first.astype(float) + more).astype(array.dtype))
+        np.copyto(copy, values.astype(array.dtype))
         changed.append(copy)
         is_varied = True
     return changed if is_varied else []

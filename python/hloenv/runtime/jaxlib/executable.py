@@ -63,7 +63,7 @@ def compile_by_jaxlib(
     require_injection(_USER)
     # Before a module with the same interface is made, which has no tokens.
     check_types(module)
-    core.check_calls_in_jaxlib(module._core)
+    core.check_runs_in_jaxlib(module._core)
     if core.has_donations(module._core):
         # jaxlib drops the donations of a module that it gets at its hook.
         module = HloModule._wrap(core.without_donations(module._core))
