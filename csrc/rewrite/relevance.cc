@@ -13,6 +13,8 @@
 // use, the choice of its decision reaches exactly the instructions that are
 // live in the decided module; alternatives that it does not reach do not
 // affect it.
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "rewrite/capture.h"
 #include "support/status.h"
 
@@ -74,9 +76,17 @@ class DecidedWalk {
     for (size_t a = 0; a < alternatives_.size(); ++a) {
       if (alternatives_[a].kind == AlternativeKind::kPass) continue;
       for (size_t s = 0; s < alternatives_[a].sites.size(); ++s) {
-        for (const Use& use : alternatives_[a].sites[s].uses) {
-          replacements_.push_back(
-              {use, static_cast<int32_t>(a), static_cast<int32_t>(s)});
+        const Site& site = alternatives_[a].sites[s];
+        const auto alternative = static_cast<int32_t>(a);
+        const auto number = static_cast<int32_t>(s);
+        for (const Use& use : site.uses) {
+          replacements_.push_back({use, alternative, number});
+        }
+        const bool reads_decided = absl::c_any_of(
+            site.nodes,
+            [&](int32_t node) { return nodes_.ReadsDecided(node); });
+        if (reads_decided) {
+          decided_[site.original].push_back({{}, alternative, number});
         }
       }
     }
@@ -158,8 +168,37 @@ class DecidedWalk {
     }
   }
 
+  // Visits what a new node reads that reads decided values: as
+  // Capture::FollowDecisions.
+  void VisitDecided(int32_t original) {
+    const auto found = decided_.find(original);
+    if (found != decided_.end()) {
+      const std::vector<Replacement>& sites = found->second;
+      for (auto it = sites.rbegin(); it != sites.rend(); ++it) {
+        relevant_[it->alternative] = 1;
+        const Site& site = alternatives_[it->alternative].sites[it->site];
+        const int64_t decision = decisions_[it->alternative];
+        if (decision > 0 && nodes_.ReadsDecided(site.nodes[decision - 1])) {
+          Visit(site.nodes[decision - 1]);
+          return;
+        }
+        if (decision < 0) {
+          for (int32_t node : site.nodes) Visit(node);
+        }
+      }
+    }
+    Visit(original);
+  }
+
   void FollowNewNode(int32_t node) {
-    for (int32_t operand : nodes_.OperandsOf(node)) Visit(operand);
+    const bool reads_decided = nodes_.ReadsDecided(node);
+    for (int32_t operand : nodes_.OperandsOf(node)) {
+      if (reads_decided) {
+        VisitDecided(operand);
+      } else {
+        Visit(operand);
+      }
+    }
     const NodeTable::NewNode& entry = nodes_.at(node);
     entry.source->VisitCalled(entry.local, &seen_added_,
                               [this](const HloComputation* called) {
@@ -175,6 +214,8 @@ class DecidedWalk {
   std::vector<uint8_t>& relevant_;
 
   std::vector<Replacement> replacements_;
+  // Of nodes that read decided values, by original; outermost last.
+  absl::flat_hash_map<int32_t, std::vector<Replacement>> decided_;
   std::vector<uint8_t> seen_;              // by node
   std::vector<uint8_t> seen_computation_;  // by computation number
   absl::flat_hash_set<const HloComputation*> seen_added_;

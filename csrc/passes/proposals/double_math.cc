@@ -56,28 +56,6 @@ constexpr double kMaxErf = 6.0;
 // Of a double's 52 bits, those that its product with 26 bits has room for.
 constexpr uint64_t kUpperBits = ~uint64_t{0} << 27;
 
-// Arithmetic on doubles of one shape.
-class DoubleMath {
- public:
-  explicit DoubleMath(Elementwise& build) : build_(build) {}
-
-  HloInstruction* Sum(HloInstruction* x, HloInstruction* y) {
-    return build_.Binary(HloOpcode::kAdd, x, y);
-  }
-  HloInstruction* Less(HloInstruction* x, HloInstruction* y) {
-    return build_.Binary(HloOpcode::kSubtract, x, y);
-  }
-  HloInstruction* Times(HloInstruction* x, HloInstruction* y) {
-    return build_.Binary(HloOpcode::kMultiply, x, y);
-  }
-  HloInstruction* Times(HloInstruction* x, double y) {
-    return Times(x, build_.Number(y));
-  }
-
- private:
-  Elementwise& build_;
-};
-
 HloInstruction* PeriodicBelowLimit(HloOpcode function, HloInstruction* x,
                                    Elementwise& build) {
   DoubleMath in(build);

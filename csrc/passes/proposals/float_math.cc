@@ -18,9 +18,8 @@ using xla::HloOpcode;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kMantissaBits = 52, kExponentBias = 1023;
-constexpr double kRootOfHalf = 0x1.6a09e667f3bcdp-1;
+// Of the root of 1/2.
 constexpr int64_t kRootOfHalfBits = 0x3fe6a09e667f3bcd;
-static_assert(kRootOfHalf * kRootOfHalf > 0.49);
 // Of log2(m) / s in s^2, where s = (m - 1) / (m + 1), for m of 0.7 to 1.4:
 // Taylor's, 2 / ln(2) / (2 k + 1), with an error of 2e-12.
 constexpr double kTwoOverLog = 2.8853900817779268;
@@ -41,64 +40,47 @@ constexpr double kPowerOfTwo[] = {1.0,
 // Exponents of two from which on a number of 32 bits is 0 or infinite.
 constexpr double kLeastExponent = -160, kLargestExponent = 136;
 
-// Functions of doubles that are numbers of 32 bits.
-class Logarithms {
- public:
-  explicit Logarithms(Elementwise& build) : build_(build) {}
+// The binary logarithm of doubles that are numbers of 32 bits, not negative.
+HloInstruction* Log2(HloInstruction* x, Elementwise& build) {
+  DoubleMath in(build);
+  HloInstruction* bits = build.Bits(x, xla::S64);
+  HloInstruction* shift = build.Constant(kMantissaBits);
+  HloInstruction* exponent =
+      build.Binary(HloOpcode::kShiftRightArithmetic,
+                   in.Less(bits, build.Constant(kRootOfHalfBits)), shift);
+  HloInstruction* moved = build.Binary(HloOpcode::kShiftLeft, exponent, shift);
+  HloInstruction* mantissa = build.Bits(in.Less(bits, moved), xla::F64);
+  HloInstruction* one = build.Number(1.0);
+  HloInstruction* s = build.Binary(HloOpcode::kDivide, in.Less(mantissa, one),
+                                   in.Sum(mantissa, one));
+  // By 32 bits, which more processors convert to doubles in vectors.
+  HloInstruction* whole =
+      build.Convert(build.Convert(exponent, xla::S32), xla::F64);
+  HloInstruction* found =
+      in.Sum(whole, in.Times(s, Polynomial(kLogarithm, in.Times(s, s), build)));
+  found = build.Select(ComparisonDirection::kEq, x, build.Number(0.0),
+                       build.Number(-kInfinity), found);
+  // Infinity, and what is no number.
+  return build.Select(ComparisonDirection::kLt, x, build.Number(kInfinity),
+                      found, x);
+}
 
-  HloInstruction* Plus(HloInstruction* x, HloInstruction* y) {
-    return build_.Binary(HloOpcode::kAdd, x, y);
-  }
-  HloInstruction* Less(HloInstruction* x, HloInstruction* y) {
-    return build_.Binary(HloOpcode::kSubtract, x, y);
-  }
-  HloInstruction* Times(HloInstruction* x, HloInstruction* y) {
-    return build_.Binary(HloOpcode::kMultiply, x, y);
-  }
-
-  // The binary logarithm of a number that is not negative.
-  HloInstruction* Log2(HloInstruction* x) {
-    HloInstruction* bits = build_.Bits(x, xla::S64);
-    HloInstruction* shift = build_.Constant(kMantissaBits);
-    HloInstruction* exponent =
-        build_.Binary(HloOpcode::kShiftRightArithmetic,
-                      Less(bits, build_.Constant(kRootOfHalfBits)), shift);
-    HloInstruction* moved =
-        build_.Binary(HloOpcode::kShiftLeft, exponent, shift);
-    HloInstruction* mantissa = build_.Bits(Less(bits, moved), xla::F64);
-    HloInstruction* one = build_.Number(1.0);
-    HloInstruction* s = build_.Binary(HloOpcode::kDivide, Less(mantissa, one),
-                                      Plus(mantissa, one));
-    // By 32 bits, which more processors convert to doubles in vectors.
-    HloInstruction* whole =
-        build_.Convert(build_.Convert(exponent, xla::S32), xla::F64);
-    HloInstruction* found =
-        Plus(whole, Times(s, Polynomial(kLogarithm, Times(s, s), build_)));
-    found = build_.Select(ComparisonDirection::kEq, x, build_.Number(0.0),
-                          build_.Number(-kInfinity), found);
-    // Infinity, and what is no number.
-    return build_.Select(ComparisonDirection::kLt, x, build_.Number(kInfinity),
-                         found, x);
-  }
-
-  HloInstruction* Exp2(HloInstruction* x) {
-    HloInstruction* limited = build_.Binary(
-        HloOpcode::kMinimum, build_.Number(kLargestExponent),
-        build_.Binary(HloOpcode::kMaximum, build_.Number(kLeastExponent), x));
-    HloInstruction* whole = build_.Unary(HloOpcode::kRoundNearestEven, limited);
-    HloInstruction* rest =
-        Polynomial(kPowerOfTwo, Less(limited, whole), build_);
-    HloInstruction* exponent =
-        build_.Convert(build_.Convert(whole, xla::S32), xla::S64);
-    HloInstruction* bits = build_.Binary(
-        HloOpcode::kShiftLeft, Plus(exponent, build_.Constant(kExponentBias)),
-        build_.Constant(kMantissaBits));
-    return Times(rest, build_.Bits(bits, xla::F64));
-  }
-
- private:
-  Elementwise& build_;
-};
+// 2^x, in the range of numbers of 32 bits.
+HloInstruction* Exp2(HloInstruction* x, Elementwise& build) {
+  DoubleMath in(build);
+  HloInstruction* limited = build.Binary(
+      HloOpcode::kMinimum, build.Number(kLargestExponent),
+      build.Binary(HloOpcode::kMaximum, build.Number(kLeastExponent), x));
+  HloInstruction* whole = build.Unary(HloOpcode::kRoundNearestEven, limited);
+  HloInstruction* rest =
+      Polynomial(kPowerOfTwo, in.Less(limited, whole), build);
+  HloInstruction* exponent =
+      build.Convert(build.Convert(whole, xla::S32), xla::S64);
+  HloInstruction* bits = build.Binary(
+      HloOpcode::kShiftLeft, in.Sum(exponent, build.Constant(kExponentBias)),
+      build.Constant(kMantissaBits));
+  return in.Times(rest, build.Bits(bits, xla::F64));
+}
 
 xla::PrimitiveType ComputedIn(xla::PrimitiveType type) {
   return type == xla::F64 ? xla::F64 : xla::F32;
@@ -109,11 +91,10 @@ HloInstruction* OneOf(xla::PrimitiveType type, Elementwise& build) {
 }
 
 HloInstruction* BuildCubeRoot(HloInstruction* x, Elementwise& build) {
-  Logarithms in(build);
   HloInstruction* size =
       build.Unary(HloOpcode::kAbs, build.Convert(x, xla::F64));
-  HloInstruction* third = build.Number(1.0 / 3.0);
-  HloInstruction* root = in.Exp2(in.Times(in.Log2(size), third));
+  HloInstruction* third = DoubleMath(build).Times(Log2(size, build), 1.0 / 3.0);
+  HloInstruction* root = Exp2(third, build);
   return build.Convert(
       IfNegative(x, build.Unary(HloOpcode::kNegate, root), root, build),
       x->shape().element_type());
@@ -216,21 +197,21 @@ void ProposeOverRoot(const HloInstruction& root, RuleContext& context,
 
 HloInstruction* BuildNarrowPower(HloInstruction* x, HloInstruction* y,
                                  Elementwise& build) {
-  Logarithms in(build);
+  DoubleMath in(build);
   HloInstruction* zero = build.Number(0.0);
   HloInstruction* base = build.Convert(x, xla::F64);
   HloInstruction* exponent = build.Convert(y, xla::F64);
   HloInstruction* size = build.Unary(HloOpcode::kAbs, base);
-  HloInstruction* logarithm = in.Log2(size);
+  HloInstruction* logarithm = Log2(size, build);
   // 1, whatever the exponent, and of any number if that is 0.
   HloInstruction* product =
       build.Select(ComparisonDirection::kEq, logarithm, zero, zero,
                    in.Times(exponent, logarithm));
   product =
       build.Select(ComparisonDirection::kEq, exponent, zero, zero, product);
-  HloInstruction* power = in.Exp2(product);
+  HloInstruction* power = Exp2(product, build);
   HloInstruction* whole = build.Unary(HloOpcode::kFloor, exponent);
-  HloInstruction* half = in.Times(exponent, build.Number(0.5));
+  HloInstruction* half = in.Times(exponent, 0.5);
   HloInstruction* is_whole =
       build.Compare(ComparisonDirection::kEq, whole, exponent);
   HloInstruction* is_odd =
@@ -253,7 +234,7 @@ HloInstruction* BuildNarrowPower(HloInstruction* x, HloInstruction* y,
 
 const Rule& CubeRootRule() {
   static constexpr Rule rule = {
-      "cube-root",
+      "cube_root",
       "Rewrites a cube root, but not of doubles, as logarithm and power in "
       "double precision. Floats round differently, by the last bits; numbers "
       "below the smallest normal one count as zeros.",
@@ -262,7 +243,7 @@ const Rule& CubeRootRule() {
 }
 const Rule& LogOfOneMoreRule() {
   static constexpr Rule rule = {
-      "log-plus-one",
+      "log_plus_one",
       "Rewrites log(1 + x), but not of doubles, as the logarithm of the "
       "rounded sum and a quotient for what was rounded, which "
       "xla_cpu_enable_fast_math undoes. Floats round differently, by the last "
@@ -272,7 +253,7 @@ const Rule& LogOfOneMoreRule() {
 }
 const Rule& OverRootRule() {
   static constexpr Rule rule = {
-      "over-root",
+      "over_root",
       "Rewrites a reciprocal square root, or a quotient by a square root, as a "
       "quotient that XLA does not make a reciprocal square root of. Floats "
       "round differently, by the last bits.",

@@ -25,6 +25,28 @@ bool IsFunctionOfFloats(const xla::HloInstruction& root, RuleContext& context);
 // A number, also broadcast; nothing for others.
 std::optional<double> ConstantOf(const xla::HloInstruction& array);
 
+// Arithmetic on doubles of one shape.
+class DoubleMath {
+ public:
+  explicit DoubleMath(Elementwise& build) : build_(build) {}
+
+  xla::HloInstruction* Sum(xla::HloInstruction* x, xla::HloInstruction* y) {
+    return build_.Binary(xla::HloOpcode::kAdd, x, y);
+  }
+  xla::HloInstruction* Less(xla::HloInstruction* x, xla::HloInstruction* y) {
+    return build_.Binary(xla::HloOpcode::kSubtract, x, y);
+  }
+  xla::HloInstruction* Times(xla::HloInstruction* x, xla::HloInstruction* y) {
+    return build_.Binary(xla::HloOpcode::kMultiply, x, y);
+  }
+  xla::HloInstruction* Times(xla::HloInstruction* x, double y) {
+    return Times(x, build_.Number(y));
+  }
+
+ private:
+  Elementwise& build_;
+};
+
 // The sum of coefficients[i] * z^i.
 xla::HloInstruction* Polynomial(absl::Span<const double> coefficients,
                                 xla::HloInstruction* z, Elementwise& build);

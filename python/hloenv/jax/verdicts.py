@@ -46,7 +46,8 @@ _SOURCES = (
     *("jax/wrapping.py", "runtime/random_inputs.py"),
     *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py", "jax/settings.py"),
     *("jax/onednn.py", "policies/known_calls.py", "policies/convolution_sizes.py"),
-    *("policies/crossed_dots.py", "policies/dot_sizes.py"),
+    *("policies/crossed_dots.py", "policies/dot_sizes.py", "jax/timed_call.py"),
+    "runtime/jaxlib/options.py",
 )
 
 

@@ -77,7 +77,7 @@ _LARGE_SUMS = 2**15
 _FUSED_RULES = frozenset(
     (
         *("chain", "unrolled", "window", "dimensions", "periodic", "angle", "power"),
-        *("erf", "cube-root", "log-plus-one", "over-root"),
+        *("erf", "cube_root", "log_plus_one", "over_root"),
     )
 )
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
@@ -112,9 +112,9 @@ _CALLED = {
     "remainder": 2000,
     "power": 8000,
     "erf": 2000,
-    "cube-root": 2000,
-    "log-plus-one": 8000,
-    "over-root": 8000,
+    "cube_root": 2000,
+    "log_plus_one": 8000,
+    "over_root": 8000,
     "quotient": 2000,
 }
 _MOST_CALLED = 64
