@@ -13,6 +13,7 @@ import pytest
 import hloenv
 from hloenv.policies import get_policy
 from support.captures import capture, rules
+from support.math_forms import decided, run
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -34,19 +35,6 @@ SPECIAL = [
 def doubles():
     with jax.enable_x64(True):
         yield
-
-
-def decided(fn, *arrays):
-    """The module with all alternatives, and these."""
-    env = hloenv.HloEnv(hloenv.HloModule.from_jax(fn, *arrays))
-    alternatives = env.get_alternatives("math-forms")
-    env.apply_alternatives(np.ones(len(alternatives), np.int64))
-    return env.module, alternatives
-
-
-def run(module, *arrays, engine="jaxlib"):
-    (found,) = hloenv.compile(module, engine=engine)(*arrays)
-    return np.asarray(found)
 
 
 def errors(found, wanted):

@@ -10,6 +10,7 @@ import pytest
 
 import hloenv
 from support.captures import rules
+from support.math_forms import decided, run
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -41,19 +42,6 @@ SPECIAL = np.array(
     ],
     np.float32,
 )
-
-
-def decided(fn, *arrays):
-    """The module with all alternatives, and these."""
-    env = hloenv.HloEnv(hloenv.HloModule.from_jax(fn, *arrays))
-    alternatives = env.get_alternatives("math-forms")
-    env.apply_alternatives(np.ones(len(alternatives), np.int64))
-    return env.module, alternatives
-
-
-def run(module, *arrays, engine="jaxlib"):
-    (found,) = hloenv.compile(module, engine=engine)(*arrays)
-    return np.asarray(found)
 
 
 def is_binary(name):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from support.captures import capture, rules
+from support.captures import REDUCERS, capture, rules
 
 UNARY = ("negate", "abs", "tanh", "cosine")
 BINARY = ("add", "subtract", "multiply", "maximum")
@@ -91,18 +91,12 @@ class RandomOperand:
         names = ", ".join(name for _, name in results)
         body = "\n  ".join(self.lines)
         return f"""HloModule sliced
-
-region {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}}
-
+{REDUCERS}
 ENTRY main {{
   {body}
   zero = f32[] constant(0)
   sum = f32[{dims(kept)}] reduce({operand}, zero), dimensions={{{dims(reduced)}}},
-    to_apply=region
+    to_apply=add
   ROOT all = ({types}) tuple({names})
 }}
 """
@@ -152,18 +146,12 @@ def test_an_expression_that_doubles_in_each_step():
     lines += [f"v{i} = f32[8,3] add(v{i - 1}, v{i - 1})" for i in range(1, 41)]
     body = "\n  ".join(lines)
     text = f"""HloModule doubled
-
-region {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}}
-
+{REDUCERS}
 ENTRY main {{
   x = f32[3] parameter(0)
   {body}
   zero = f32[] constant(0)
-  ROOT sum = f32[8] reduce(v40, zero), dimensions={{1}}, to_apply=region
+  ROOT sum = f32[8] reduce(v40, zero), dimensions={{1}}, to_apply=add
 }}
 """
     decided = capture(text, "reduce-forms").apply([1])
@@ -184,18 +172,12 @@ def test_transposes_do_not_multiply_what_is_read():
         ]
     body = "\n  ".join(lines)
     text = f"""HloModule transposed
-
-region {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}}
-
+{REDUCERS}
 ENTRY main {{
   v0 = f32[{dims(sizes)}] parameter(0)
   {body}
   zero = f32[] constant(0)
-  ROOT sum = f32[2,2,2,2] reduce(v10, zero), dimensions={{0,1,2,3}}, to_apply=region
+  ROOT sum = f32[2,2,2,2] reduce(v10, zero), dimensions={{0,1,2,3}}, to_apply=add
 }}
 """
     alternatives = capture(text, "reduce-forms")
