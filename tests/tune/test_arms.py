@@ -166,11 +166,42 @@ def test_what_rules_would_do_comes_first_and_once():
     while (proposal := arm.ask(Configuration(), known.__contains__)) is not None:
         known.add(proposal)
         found.append(proposal.text)
-    assert found[:2] == ["forms=known", "calls=onednn"]
-    assert "engine=wheel, forms=known, thunks=sequential" in found
-    assert len(found) == len(set(found)) == 5
+    assert found[:2] == ["forms=known", "calls=onednn, forms=known"]
+    assert "loops=single-kernel" in found
+    assert any(each.startswith("engine=wheel, forms=known, small-") for each in found)
+    assert len(found) == len(set(found)) == 7
     assert (
         RulesArm(Space(("codegen",))).ask(Configuration(), known.__contains__) is None
     )
     exact = RulesArm(Space(numerics="exact"))
     assert exact.ask(Configuration(), known.__contains__) is None
+
+
+def test_what_the_library_is_slow_at_comes_first():
+    arm = RulesArm(Space(), library="no-reductions")
+    found = arm.ask(Configuration(), set[Configuration]().__contains__)
+    assert found is not None
+    assert found.text == "forms=known, library=no-reductions"
+
+
+def test_rules_are_left_out_one_by_one():
+    space = Space(rules=["dot-forms/swapped", "sort-forms/packed"])
+    arm = StageArm(space, "forms", is_joint=True)
+    found = [each.text for each in everything(arm)]
+    assert found.index("forms=known") < found.index(
+        "dot-forms/swapped=left, forms=known"
+    )
+    # With nothing decided, leaving a rule to XLA changes nothing.
+    assert not any("=left" in each and "forms=" not in each for each in found)
+    best = Configuration((("forms", "known"),))
+    around = [each.text for each in everything(arm, best)]
+    assert "dot-forms/swapped=left, forms=known" in around
+    assert "dot-forms/swapped=left, forms=known, sort-forms/packed=left" in around
+
+
+def test_what_was_near_drops_rules_that_do_not_apply():
+    near = Configuration((("dot-forms/swapped", "left"), ("forms", "known")))
+    assert everything(NearArm(Space(rules=["dot-forms/swapped"]), [near])) == [near]
+    assert everything(NearArm(Space(), [near])) == [
+        Configuration((("forms", "known"),))
+    ]

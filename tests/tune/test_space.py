@@ -35,6 +35,7 @@ OPTIONS = [
 # On a processor without such vectors it changes nothing.
 SEEN = [each for each in OPTIONS if each[2][1] != 512 or "avx512f" in CPU_FLAGS]
 WHEEL = Configuration((("engine", "wheel"),))
+PLAIN = Configuration()
 
 
 def normal(*shape):
@@ -55,11 +56,20 @@ def wide(x):
     return parts[0] @ parts[1] + parts[2] @ parts[3] @ parts[4]
 
 
+def convolved(x):
+    kernel = jnp.ones((3, 3, 32, 32), jnp.float32)
+    dimensions = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=dimensions
+    )
+
+
 PROGRAMS = {
     "softmax": (lambda x: jnp.tanh(jax.nn.softmax(x)) / (1 + x * x), normal(64, 256)),
     "vector": (lambda x: x @ x[0], normal(128, 128)),
     "loop": (loop, normal(8, 8)),
     "wide": (wide, normal(48, 48)),
+    "convolution": (convolved, normal(1, 16, 16, 32)),
 }
 
 
@@ -179,6 +189,17 @@ def test_a_stage_alone_keeps_the_engine_that_it_needs():
     both = WHEEL.with_choice("forms", "known").with_choice("fusion", "by-bytes")
     assert space.only(both, "fusion") == WHEEL.with_choice("fusion", "by-bytes")
     assert space.only(both, "forms") == Configuration((("forms", "known"),))
+
+
+def test_a_rule_needs_what_uses_it():
+    label, call = "dot-forms/swapped", "onednn-calls/convolution"
+    space = Space(rules=[label, call])
+    left = Configuration(((label, "left"), (call, "left")))
+    assert space.canonical(left) == Configuration()
+    with_forms = left.with_choice("forms", "known")
+    assert space.canonical(with_forms) == with_forms.with_choice(call, None)
+    assert {label, call}.isdisjoint(each.name for each in space.active(PLAIN))
+    assert label not in {each.name for each in Space(numerics="exact").decisions}
 
 
 def test_a_configuration_without_a_stage():

@@ -16,7 +16,7 @@ from hloenv.tune import TuneOptions, Tuner
 from hloenv.tune.arms import Bandit
 from hloenv.tune.measuring import Control
 from hloenv.tune.program import Check, program_of_module
-from support.tuning import MODULE, STAGES, tune
+from support.tuning import MODULE, STAGES, STEADY, tune
 
 
 @pytest.mark.needs("optuna")
@@ -322,3 +322,20 @@ def test_a_slow_stage_leaves_the_others_their_share(simulated, program, monkeypa
     # With fixed shares, 0.56 of the seconds are over before the next one begins.
     assert [each for each in dict.fromkeys(stages) if each in STAGES] == list(STAGES)
     assert all(until <= 1.0 for _, until in asked)
+
+
+@pytest.mark.needs("optuna")
+@pytest.mark.parametrize(("control_s", "label"), [(1.5, "forms=known"), (3.5, "")])
+def test_what_the_rules_take_is_measured_even_late(
+    simulated, program, monkeypatch, control_s, label
+):
+    """As of a network whose compilation alone takes more than a short budget."""
+
+    def control(**_):
+        simulated.now += control_s
+        return STEADY
+
+    monkeypatch.setattr(simulated, "control", control)
+    entry, tuner = tune(program, seconds=1.0, keep=False)
+    assert entry.label == label
+    assert tuner.state.num_measured == bool(label)

@@ -8,23 +8,19 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from .._native import core
-from .._typing import Int64Array
 from ..errors import CompileError, HloEnvError, MeasureTimeout
 from ..hlo.module import HloModule
 from ..hlo.passes import run_passes
-from ..policies import Policy, get_policy
+from ..policies import get_policy
 from ..policies.known_calls import CALL_PASSES
 from ..policies.known_forms import FORM_PASSES
 from ..process import child
-from ..rewrite.alternatives import Alternatives
 from ..runtime.jaxlib.options import are_wrong, can_keep_compiled
 from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import WITH_OPTIONS, Attempt
 from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
-from .decide import Decided, as_pipelines, check_compiles, decide, label_of
+from .decide import Decided, as_pipelines, check_compiles, decide, only_rules
 from .library import left_out_of, options_for
 from .onednn import CACHE_IS_ON, has_onednn, is_cache_on
 from .overhead import for_wheel, may_be_short
@@ -36,6 +32,8 @@ from .stages import Stages, has_loops
 _FORMS = FORM_PASSES, "known-forms"
 _CALLS = CALL_PASSES, "known-calls"
 _KERNELS = ("single-kernel",), "small-loops"
+# jax lowers the body of a loop, and what a gradient keeps, as calls.
+INLINING = ("call-inliner", "tuple-simplifier")
 _PLAIN = "plain"
 _BOTH = "forms_kernels"
 _BY_ONEDNN = "onednn"
@@ -339,8 +337,8 @@ def calls_of(module: HloModule) -> Decided | None:
         None if no call is known to be faster.
     """
     passes, name = _CALLS
-    inlined = _inlined(module)
-    calls = decide(inlined, get_policy(name), as_pipelines(passes), route="stablehlo")
+    whole = inlined(module)
+    calls = decide(whole, get_policy(name), as_pipelines(passes), route="stablehlo")
     if not calls.num_accepted:
         return None
     forms = forms_of(calls.applied)
@@ -354,7 +352,7 @@ def calls_of(module: HloModule) -> Decided | None:
     )
 
 
-def _inlined(module: HloModule) -> HloModule:
+def inlined(module: HloModule) -> HloModule:
     """As XLA's first passes leave it.
 
     A gradient gets what the function itself has computed, such as weights, as arguments
@@ -363,7 +361,7 @@ def _inlined(module: HloModule) -> HloModule:
     # Else the elements of a root, such as a sort, would be gone, which rules replace.
     if not module.opcode_counts().get("call"):
         return module
-    return run_passes(module, "call-inliner", "tuple-simplifier").module
+    return run_passes(module, *INLINING).module
 
 
 def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided | None:
@@ -376,20 +374,9 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
     passes, name = _FORMS
     policy = get_policy(name)
     if rules is not None:
-        policy = functools.partial(_decide_rules, policy, rules)
-    decided = decide(_inlined(module), policy, as_pipelines(passes), route="stablehlo")
+        policy = only_rules(policy, rules.__contains__)
+    decided = decide(inlined(module), policy, as_pipelines(passes), route="stablehlo")
     return replace(decided, module=module) if decided.num_accepted else None
-
-
-def _decide_rules(
-    policy: Policy, rules: Container[str], alternatives: Alternatives
-) -> Int64Array:
-    """Decisions of a policy, of which those for other rules are left to XLA."""
-    decisions = np.array(policy(alternatives), np.int64)
-    for index in np.flatnonzero(decisions > 0).tolist():
-        if label_of(alternatives[index].choices[decisions[index]]) not in rules:
-            decisions[index] = -1
-    return decisions
 
 
 def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:

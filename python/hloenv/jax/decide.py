@@ -161,42 +161,101 @@ def decide(
     env = HloEnv(module)
     if until is not None:
         env.run_until(until)
-    current = module
-    num_alternatives = num_rejected = 0
-    accepted: Counter[str] = Counter()
-    for pipeline in pipelines:
-        if route == "wheel":
+    counts = Counts()
+    if route != "wheel":
+        counts = decide_in_rounds(env, policy, pipelines)
+    else:
+        for pipeline in pipelines:
             _move_to(env, place_of(pipeline))
             alternatives = env.get_alternatives(pipeline)
             decisions = as_decisions(policy(alternatives))
-            current = env.apply_alternatives(decisions, alternatives, partial=True)
-            num_alternatives += len(alternatives)
-            num_rejected += int(np.count_nonzero(decisions == 0))
+            env.apply_alternatives(decisions, alternatives, partial=True)
             everywhere = np.ones(len(decisions), np.bool_)
-            accepted += _accepted(alternatives, decisions, everywhere)
-            continue
-        # Not a position of the wheel's pipeline.
+            counts.add(alternatives, decisions, everywhere)
+    return Decided(
+        *(module, env.module, counts.alternatives, counts.rejected, counts.accepted),
+        route,
+    )
+
+
+@dataclass
+class Counts:
+    """How much was decided.
+
+    Attributes:
+        alternatives: number of alternatives.
+        rejected: number of decisions for the original.
+        accepted: number of accepted choices, by pass and rule.
+    """
+
+    alternatives: int = 0
+    rejected: int = 0
+    accepted: Counter[str] = field(default_factory=Counter)
+
+    def add(
+        self, alternatives: Alternatives, decisions: Int64Array, which: BoolArray
+    ) -> Counter[str]:
+        """Adds decisions, and returns how many choices were taken, by label.
+
+        Args:
+            alternatives: the alternatives.
+            decisions: [A] integers.
+            which: [A] those that count as taken.
+        """
+        self.alternatives += len(alternatives)
+        self.rejected += int(np.count_nonzero(decisions == 0))
+        taken = _accepted(alternatives, decisions, which)
+        self.accepted += taken
+        return taken
+
+
+def decide_in_rounds(
+    env: HloEnv, policy: Policy, pipelines: Iterable[Pipeline]
+) -> Counts:
+    """Applies a policy to each pass in order, and again where that may find more.
+
+    The module may be of jaxlib's pipeline: none of the wheel's positions are looked at.
+
+    Args:
+        env: whose module is decided.
+        policy: for all passes.
+        pipelines: the passes to decide, in order.
+
+    Raises:
+        DecisionError: the policy's decisions do not match the alternatives.
+        PassError: a pass fails.
+    """
+    counts = Counts()
+    for pipeline in pipelines:
         for _ in range(_MAX_ROUNDS):
-            alternatives = capture(current, [pipeline])
+            alternatives = capture(env.module, [pipeline], owner=env.snapshot())
             decisions = as_decisions(policy(alternatives))
-            current = alternatives.apply(decisions, partial=True)
+            env.apply_alternatives(decisions, alternatives, partial=True)
             has_effect = alternatives.relevant(np.maximum(decisions, 0))
-            num_alternatives += len(alternatives)
-            num_rejected += int(np.count_nonzero(decisions == 0))
-            taken = _accepted(alternatives, decisions, has_effect)
-            accepted += taken
+            taken = counts.add(alternatives, decisions, has_effect)
             # A form reads what the module has: of two that follow each other, the
             # first has no effect yet.
             if has_effect[decisions > 0].all() and _OPENING.isdisjoint(taken):
                 break
-    return Decided(
-        module,
-        current,
-        num_alternatives,
-        num_rejected,
-        accepted,
-        route,
-    )
+    return counts
+
+
+def only_rules(policy: Policy, is_wanted: Callable[[str], bool]) -> Policy:
+    """A policy that leaves the choices of other rules to XLA.
+
+    Args:
+        policy: that decides.
+        is_wanted: takes a label such as "dot-forms/swapped".
+    """
+
+    def decided(alternatives: Alternatives) -> Int64Array:
+        decisions = np.array(policy(alternatives), np.int64)
+        for index in np.flatnonzero(decisions > 0).tolist():
+            if not is_wanted(label_of(alternatives[index].choices[decisions[index]])):
+                decisions[index] = -1
+        return decisions
+
+    return decided
 
 
 def _accepted(

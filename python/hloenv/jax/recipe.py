@@ -54,6 +54,9 @@ FILE_OPTIONS: dict[str, tuple[OptionValue, ...]] = {
         f"{_LIBRARY}DOT,{_LIBRARY}REDUCE",
         f"{_LIBRARY}DOT,{_LIBRARY}ELTWISE,{_LIBRARY}REDUCE,{_LIBRARY}INDIVIDUAL_DOT,"
         f"{_LIBRARY}INDIVIDUAL_CONVOLUTION",
+        f"{_LIBRARY}INDIVIDUAL_DOT,{_LIBRARY}INDIVIDUAL_CONVOLUTION",
+        f"{_LIBRARY}INDIVIDUAL_DOT,{_LIBRARY}REDUCE",
+        f"{_LIBRARY}INDIVIDUAL_DOT",
     ),
     "xla_cpu_multi_thread_eigen": (False,),
     "xla_cpu_prefer_vector_width": (512, 128),

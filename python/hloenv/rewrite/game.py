@@ -269,8 +269,13 @@ class Game:
             self._fingerprints[key] = identity(self.play(decided))
         return self._fingerprints[key]
 
-    def episode(self, decided: Prefix) -> HloEnv:
+    def episode(self, decided: Prefix, *, after: HloEnv | None = None) -> HloEnv:
         """The episode as an environment, whose trace can be saved and replayed.
+
+        Args:
+            decided: a complete prefix.
+            after: an episode that has led to the module of the game, and is continued;
+                None for a new one.
 
         Raises:
             ArgumentError: the game was made from alternatives, not from a module.
@@ -281,7 +286,7 @@ class Game:
                 "how its module was made; apply the decisions in the environment of "
                 "the alternatives"
             )
-        env = HloEnv(self.module)
+        env = HloEnv(self.module) if after is None else after
         for stop, decisions in zip(self.stops, decided, strict=True):
             _arrive(env, stop)
             env.apply_alternatives(decisions, partial=True)

@@ -37,10 +37,13 @@ _JOINT_SAMPLER_STARTUP = 8
 # In the order in which they have gained most (docs/leaderboard/jit.md).
 _RULES = (
     {"forms": "known"},
-    {"calls": "onednn"},
-    {"engine": "wheel", "forms": "known", "thunks": "sequential"},
+    {"calls": "onednn", "forms": "known"},
+    {"loops": "single-kernel"},
+    {"engine": "wheel", "forms": "known", "small-dots": "smallest"}
+    | {"small-kernels": "low-overhead", "thunks": "sequential"},
     {"forms": "known", "loops": "single-kernel"},
     {"forms": "known", "vectors": "512"},
+    {"calls": "onednn", "forms": "known", "vectors": "512"},
 )
 
 
@@ -139,7 +142,7 @@ class NearArm:
     def __init__(self, space: Space, found: Iterable[Configuration]) -> None:
         self._waiting = [
             each
-            for one in found
+            for one in map(space.without_other_rules, found)
             if not one.graph and space.has(one)
             for each in (space.canonical(one), space.in_any_module(one))
         ]
@@ -164,8 +167,18 @@ class RulesArm(NearArm):
 
     name = "rules"
 
-    def __init__(self, space: Space) -> None:
-        found = (Configuration(tuple(sorted(each.items()))) for each in _RULES)
+    def __init__(self, space: Space, *, library: str = "") -> None:
+        """Proposes nothing yet.
+
+        Args:
+            space: of the decisions.
+            library: the choice of the decision "library" that is estimated to be
+                faster; "" for XLA's own.
+        """
+        first = [{"forms": "known", "library": library}] if library else []
+        found = (
+            Configuration(tuple(sorted(each.items()))) for each in (*first, *_RULES)
+        )
         self._waiting = [space.canonical(each) for each in found if space.has(each)]
 
 

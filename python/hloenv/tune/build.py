@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +11,16 @@ import numpy as np
 from .._typing import Int64Array
 from ..errors import ArgumentError
 from ..hlo.module import HloModule, identity
+from ..jax.auto import INLINING
+from ..jax.decide import as_pipelines, decide_in_rounds, only_rules
 from ..jax.recipe import Built, Recipe
 from ..policies import get_policy
+from ..rewrite.env import HloEnv
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..rewrite.trace import Trace
 from ..runtime.jaxlib.options import EXTRA, OptionValue
 from ..search.spaces import SEARCH_SPACE, get_space
-from .decisions import Choice
+from .decisions import LEFT, Choice
 from .space import Configuration, Space
 
 
@@ -86,37 +90,52 @@ def recipe_of(space: Space, configuration: Configuration, module: HloModule) -> 
     if configuration.graph:
         trace: Trace | None = _trace_of_graph(configuration, module)
     else:
-        rewrites = [choice for _, choice in chosen if choice.point is not None]
-        trace = _trace_of_policies(rewrites, module, is_free=pipeline == "jaxlib")
+        trace = _trace_of_policies(
+            [choice for _, choice in chosen if choice.point is not None],
+            {decision.name for decision, choice in chosen if choice.name == LEFT},
+            module,
+            is_free=pipeline == "jaxlib",
+        )
     loops = any(choice.loops for _, choice in chosen)
     return Recipe(trace, pipeline, backend, loops, dict(sorted(options.items())))
 
 
 def _trace_of_policies(
-    choices: list[Choice], module: HloModule, *, is_free: bool
+    choices: list[Choice], left: Container[str], module: HloModule, *, is_free: bool
 ) -> Trace | None:
     """The decisions of a policy at each point; None if nothing is decided.
 
     Args:
-        choices: in the order of XLA's pipeline.
+        choices: in the order of XLA's pipeline, those in rounds first.
+        left: labels of rules that are left to XLA.
         module: to decide.
         is_free: whether rewrites that are not taken are left to XLA's passes, rather
             than rejected.
     """
-    points = tuple(each.point for each in choices if each.point is not None)
-    if not points:
-        return None
-    game = Game(module, points)
-    prefix: Prefix = ()
+    env = HloEnv(module)
+    in_rounds = [each for each in choices if each.in_rounds]
+    if in_rounds and module.opcode_counts().get("call"):
+        env.run(*INLINING)
     is_decided = False
-    for choice in choices:
-        default = game.default(prefix)
-        decisions = game.ask_policy(get_policy(choice.policy), prefix)
-        if is_free:
-            decisions = np.where(decisions == 0, -1, decisions)
-        is_decided |= bool((decisions != default).any())
-        prefix = (*prefix, decisions)
-    return game.episode(prefix).trace if is_decided else None
+    for choice in in_rounds:
+        assert choice.point is not None
+        policy = only_rules(get_policy(choice.policy), lambda rule: rule not in left)
+        counts = decide_in_rounds(env, policy, as_pipelines(choice.point.passes))
+        is_decided |= bool(counts.accepted)
+    rest = [each for each in choices if not each.in_rounds]
+    points = tuple(each.point for each in rest if each.point is not None)
+    if points:
+        game = Game(env.module, points)
+        prefix: Prefix = ()
+        for choice in rest:
+            default = game.default(prefix)
+            decisions = game.ask_policy(get_policy(choice.policy), prefix)
+            if is_free:
+                decisions = np.where(decisions == 0, -1, decisions)
+            is_decided |= bool((decisions != default).any())
+            prefix = (*prefix, decisions)
+        game.episode(prefix, after=env)
+    return env.trace if is_decided else None
 
 
 def _trace_of_graph(configuration: Configuration, module: HloModule) -> Trace:

@@ -16,11 +16,13 @@ from typing import Literal
 
 from ..errors import ArgumentError
 from ..hlo.passes import Pass
+from ..jax.auto import INLINING
 from ..policies.known_calls import CALL_PASSES
 from ..policies.known_forms import FORM_PASSES
 from ..rewrite.game import DecisionPoint
 from ..runtime.executable import Engine
 from ..runtime.jaxlib.options import EXTRA, OptionValue
+from ..search.spaces import small_dots
 
 Scope = Literal["kernel", "computation", "module"]
 # How far outputs may differ from those of XLA's own decisions.
@@ -46,6 +48,8 @@ class Choice:
         numerics: how far outputs may differ from XLA's own.
         point: where `policy` decides rewrites; None if it decides none.
         policy: as in `hloenv.policies.get_policy`.
+        in_rounds: whether each pass of the point is decided by itself, and again where
+            that may find more, as `hloenv.jit` does.
         option: of jaxlib's compiler, and its value; None if it sets none.
         loops: whether loops of small operations become kernels.
         engines: the engines that it selects; None if it selects none.
@@ -55,6 +59,7 @@ class Choice:
     numerics: Class = "exact"
     point: DecisionPoint | None = None
     policy: str = ""
+    in_rounds: bool = False
     option: tuple[str, OptionValue] | None = None
     loops: bool = False
     engines: Engines | None = None
@@ -72,6 +77,8 @@ class Decision:
             choice for a module only there.
         choices: the first is XLA's own.
         engines: where it has an effect.
+        needs: the decision without which it has none, where that is not XLA's own; ""
+            for none.
     """
 
     name: str
@@ -80,6 +87,7 @@ class Decision:
     scope: Scope
     choices: tuple[Choice, ...]
     engines: tuple[Engines, ...] = _ALL
+    needs: str = ""
 
     def choice(self, name: str) -> Choice:
         """The choice of this name.
@@ -103,9 +111,11 @@ def _rewrites(
     choices: Sequence[tuple[str, Class, DecisionPoint, str]],
     engines: tuple[Engines, ...] = _ALL,
     scope: Scope = "kernel",
+    *,
+    in_rounds: bool = False,
 ) -> Decision:
     made = (
-        Choice(label, numerics, point, policy)
+        Choice(label, numerics, point, policy, in_rounds)
         for label, numerics, point, policy in choices
     )
     return Decision(name, stage, summary, scope, (Choice("xla"), *made), engines)
@@ -132,10 +142,8 @@ _CONVOLUTIONS = DecisionPoint(("convolution-forms",))
 _ALGSIMP = DecisionPoint(("algsimp", "cse"))
 _GENERAL = DecisionPoint(("general-simplify",))
 _REORDER = DecisionPoint(("reassociate", "merge-dots"))
-# jax lowers the body of a loop as a call.
-_INLINED = ("call-inliner", "tuple-simplifier")
-_EIGHT = DecisionPoint((Pass("loop-forms", pairs=False),), first=_INLINED)
-_TWO = DecisionPoint((Pass("loop-forms", unrolled=False),), first=_INLINED)
+_EIGHT = DecisionPoint((Pass("loop-forms", pairs=False),), first=INLINING)
+_TWO = DecisionPoint((Pass("loop-forms", unrolled=False),), first=INLINING)
 _LAYOUT = DecisionPoint(("general-layout",), where="fusion")
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 _FUSION = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
@@ -144,6 +152,7 @@ _SPLIT = DecisionPoint(
     where="cpu-parallel-task-assigner",
     default="cpu-parallel-task-assigner",
 )
+_KERNELS = DecisionPoint(("single-kernel",), where="copy-insertion")
 _THUNKS = DecisionPoint(("thunk-order",), where="copy-insertion")
 _LIBRARY = "LIBRARY_FUSION_TYPE_"
 _YNN = "xla_cpu_experimental_ynn_fusion_type"
@@ -166,6 +175,7 @@ DECISIONS = (
         "forms",
         "convolutions by oneDNN",
         (("onednn", "reassociating", _CALLS, "known-calls"),),
+        in_rounds=True,
     ),
     _rewrites(
         "forms",
@@ -175,6 +185,7 @@ DECISIONS = (
             ("known", "reassociating", _FORMS, "known-forms"),
             ("convolutions", "reassociating", _CONVOLUTIONS, "known-forms"),
         ),
+        in_rounds=True,
     ),
     _rewrites(
         "simplify",
@@ -217,6 +228,16 @@ DECISIONS = (
                 "reassociating",
                 f"{_LIBRARY}DOT,{_LIBRARY}REDUCE",
             ),
+            # What hloenv.jit may leave to XLA's own code (hloenv.jax.library).
+            "no-reductions": (
+                "reassociating",
+                f"{_LIBRARY}INDIVIDUAL_DOT,{_LIBRARY}INDIVIDUAL_CONVOLUTION",
+            ),
+            "no-convolutions": (
+                "reassociating",
+                f"{_LIBRARY}INDIVIDUAL_DOT,{_LIBRARY}REDUCE",
+            ),
+            "single-dots": ("reassociating", f"{_LIBRARY}INDIVIDUAL_DOT"),
             "everything": (
                 "reassociating",
                 f"{_LIBRARY}DOT,{_LIBRARY}ELTWISE,{_LIBRARY}REDUCE,"
@@ -240,7 +261,10 @@ DECISIONS = (
         "small-dots",
         "dots",
         "small dots as tiled LLVM IR, rather than calls of Eigen",
-        (("tiled", "reassociating", _DOTS, "accept-all"),),
+        (
+            ("tiled", "reassociating", _DOTS, "accept-all"),
+            ("smallest", "reassociating", small_dots(), "low-overhead"),
+        ),
         (WHEEL,),
     ),
     _rewrites(
@@ -283,6 +307,13 @@ DECISIONS = (
         "which operations are partitioned among threads",
         (("none", "exact", _SPLIT, "keep-original"),),
         _BY_WHEEL_PASSES,
+    ),
+    _rewrites(
+        "small-kernels",
+        "schedule",
+        "runs of small operations, and loops of them, as one kernel",
+        (("low-overhead", "reassociating", _KERNELS, "low-overhead"),),
+        (WHEEL,),
     ),
     _rewrites(
         "thunks",
@@ -360,3 +391,25 @@ DECISIONS = (
         {"fast": ("approximate", True)},
     ),
 )
+
+# A rule may be left to XLA in one program only: these are not in `DECISIONS`.
+LEFT = "left"
+
+
+def decisions_of_rules(rules: Sequence[str]) -> tuple[Decision, ...]:
+    """For each rule of the forms, or of the calls of a library, whether it is used.
+
+    Args:
+        rules: labels such as "dot-forms/swapped".
+    """
+    return tuple(
+        Decision(
+            rule,
+            "forms",
+            f"whether {rule} is used",
+            "kernel",
+            (Choice("used"), Choice(LEFT)),
+            needs="calls" if rule.split("/")[0] in CALL_PASSES else "forms",
+        )
+        for rule in rules
+    )

@@ -11,14 +11,16 @@ from ..errors import ArgumentError
 from .decisions import (
     CLASSES,
     DECISIONS,
+    LEFT,
     PLAIN,
     WHEEL,
     Choice,
     Class,
     Decision,
     Engines,
+    decisions_of_rules,
 )
-from .stages import check_stages, stage_names
+from .stages import check_stages, reopened_by, stage_names
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Space:
         *,
         numerics: Class = "reassociating",
         donates: bool = False,
+        rules: Sequence[str] = (),
     ) -> None:
         """Selects from `DECISIONS`.
 
@@ -101,6 +104,7 @@ class Space:
             numerics: the widest class of choices.
             donates: whether the program donates arguments, which jaxlib drops from a
                 module that is replaced: only what its own pipeline follows is left.
+            rules: labels of those that apply to the program; each may be left to XLA.
 
         Raises:
             ArgumentError: an unknown stage or class.
@@ -122,6 +126,8 @@ class Space:
             )
             if each.stage in self.stages and len(choices) > 1:
                 found.append(replace(each, choices=choices))
+        names = {each.name for each in found}
+        found += (each for each in decisions_of_rules(rules) if each.needs in names)
         self.decisions = tuple(found)
         self._by_name = {each.name: each for each in found}
 
@@ -156,16 +162,26 @@ class Space:
             for decision, choice in configuration.choices
         )
 
+    def without_other_rules(self, configuration: Configuration) -> Configuration:
+        """A configuration of another program, without rules that do not apply here."""
+        kept = (
+            (name, choice)
+            for name, choice in configuration.choices
+            if choice != LEFT or name in self._by_name
+        )
+        return replace(configuration, choices=tuple(kept))
+
     def canonical(self, configuration: Configuration) -> Configuration:
         """The same without choices that have no effect.
 
         These are XLA's own, and those of decisions that the engine does not have.
         """
         engines = self.engines(configuration)
+        active = self.active(configuration)
         kept = []
         for name, choice in configuration.choices:
             decision = self.decision(name)
-            if engines in decision.engines and choice != decision.choices[0].name:
+            if decision in active and choice != decision.choices[0].name:
                 kept.append((name, choice))
         graph = configuration.graph if engines == WHEEL else ()
         if graph:  # it decides what these would
@@ -176,9 +192,14 @@ class Space:
         return self.decision(name).choice(choice).point is not None
 
     def active(self, configuration: Configuration) -> tuple[Decision, ...]:
-        """The decisions that have an effect with the engines of a configuration."""
+        """The decisions that have an effect beside the others of a configuration."""
         engines = self.engines(configuration)
-        return tuple(each for each in self.decisions if engines in each.engines)
+        chosen = {decision.name for decision, _ in self.chosen(configuration)}
+        return tuple(
+            each
+            for each in self.decisions
+            if engines in each.engines and (not each.needs or each.needs in chosen)
+        )
 
     def chosen(self, configuration: Configuration) -> list[tuple[Decision, Choice]]:
         """The decisions that differ from XLA's own, in the order of the compiler."""
@@ -186,7 +207,7 @@ class Space:
         return [
             (each, each.choice(names[each.name]))
             for each in self.decisions
-            if each.name in names
+            if names.get(each.name, each.choices[0].name) != each.choices[0].name
         ]
 
     def in_any_module(self, configuration: Configuration) -> Configuration:
@@ -223,6 +244,16 @@ class Space:
         if needs:
             kept = kept.with_choice("engine", configuration.of("engine"))
         return self.canonical(kept)
+
+    def reopened(self, old: Configuration, new: Configuration) -> set[str]:
+        """The stages whose choices a new best configuration may have made worse."""
+        changed = {name for name, _ in set(old.choices) ^ set(new.choices)}
+        stages = {self.decision(name).stage for name in changed}
+        if (
+            len(stages) > 1
+        ):  # one from elsewhere may lack what single stages have gained
+            return set(self.stages)
+        return {each for stage in stages for each in reopened_by(stage, self.stages)}
 
     def without(self, configuration: Configuration, stage: str) -> Configuration:
         """The configuration with XLA's own choices at one stage."""

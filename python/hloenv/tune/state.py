@@ -44,6 +44,17 @@ class State:
     journal: Path | None = None
     is_interrupted: bool = False
 
+    def take(self, result: Result) -> None:
+        """Adds a result, or replaces that of the same configuration."""
+        before = self.results.get(result.configuration)
+        self.results[result.configuration] = result
+        if before is not None and before is self.best:  # measured again
+            self.best = max(self.results.values(), key=score)
+        elif score(result) > score(self.best):
+            self.best = result
+        if score(self.best) <= 0:
+            self.best = None
+
 
 OnChange = Callable[[State], None]
 

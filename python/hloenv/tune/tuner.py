@@ -29,8 +29,8 @@ from .keeping import keep
 from .measuring import Control, Measuring, inputs_key, is_lost
 from .options import TuneOptions
 from .program import Program
+from .rules import rules_of
 from .space import Configuration, Space
-from .stages import reopened_by
 from .state import OnChange, State, score
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # Shares of the budget after which the search and the ablation end.
 _SEARCH_SHARE, _ABLATION_SHARE = 0.75, 0.9
+# Up to which the first measurement of what is known to gain may take.
+_FIRST_SHARE = 3.0
 # Of the seeds of fresh measurements; those of the last check are below.
 _KEPT_ROUND, _STAGE_ROUND = 90, 100
 
@@ -67,8 +69,12 @@ class Tuner:
         self._options = options
         self._store = store if options.keep else None
         self._on_change = on_change or (lambda _: None)
+        self._rules = rules_of(program.module)
         self.space = Space(
-            options.stages, numerics=options.numerics, donates=program.donates
+            options.stages,
+            numerics=options.numerics,
+            donates=program.donates,
+            rules=self._rules.labels,
         )
         if not self.space.active(PLAIN):
             raise ArgumentError(
@@ -207,8 +213,11 @@ class Tuner:
             for result in self.state.results.values():
                 self._tell(result)
             # A short budget is not to end before what is known to gain.
-            near = [each for each in self._arms if each.name == "near"]
-            for arms in ([*near, RulesArm(self.space)], self._arms):
+            known = [each for each in self._arms if each.name == "near"]
+            known.append(RulesArm(self.space, library=self._rules.library))
+            for arm in known:
+                self._explore_one(measuring, arm)
+            for arms in (known, self._arms):
                 self._explore(measuring, arms, end=_SEARCH_SHARE)
             return
         used = [each for each in self.space.stages if self.space.of_stage(each)]
@@ -237,6 +246,17 @@ class Tuner:
                 [plain_result(), *alone],
                 key=lambda each: score(each) - self._base(each, stage),
             )
+        self._until = 1.0
+
+    def _explore_one(self, measuring: Measuring, arm: Arm) -> None:
+        """Measures one proposal, even if that takes longer than the budget."""
+        if self.state.num_known:
+            return
+        limit = self.state.num_measured + 1
+        most = self._options.measurements
+        limit = limit if most is None else min(limit, most)
+        self._until = _FIRST_SHARE
+        self._explore(measuring, [arm], end=_FIRST_SHARE, limit=limit)
         self._until = 1.0
 
     def _explore(
@@ -286,26 +306,13 @@ class Tuner:
                 self._tell(result)
                 bandit.reward(result.arm, score(result) - known, result.seconds)
                 self._change(result.arm)
-            if self.state.best is not before and base is None:
-                self._reopen(arms, open_, before)
-
-    def _reopen(
-        self, arms: Sequence[Arm], open_: dict[str, Arm], before: Result | None
-    ) -> None:
-        """Looks again at the stages whose choices the new best may have made worse."""
-        assert self.state.best is not None
-        old = PLAIN if before is None else before.configuration
-        new = self.state.best.configuration
-        changed = {name for name, _ in set(old.choices) ^ set(new.choices)}
-        stages = {self.space.decision(name).stage for name in changed}
-        reopened = {
-            each for stage in stages for each in reopened_by(stage, self.space.stages)
-        }
-        # A new best from elsewhere may lack what single stages have gained.
-        is_elsewhere = len(stages) > 1
-        for arm in arms:
-            if arm.name in reopened or (is_elsewhere and arm.name in self.space.stages):
-                open_.setdefault(arm.name, arm)
+            now = self.state.best
+            if now is not before and now is not None and base is None:
+                old = PLAIN if before is None else before.configuration
+                reopened = self.space.reopened(old, now.configuration)
+                open_.update(
+                    (each.name, each) for each in arms if each.name in reopened
+                )
 
     def _measured(
         self, measuring: Measuring, batch: Sequence[tuple[Configuration, Arm]]
@@ -390,7 +397,7 @@ class Tuner:
             self.state.num_measured += 1
             if not is_lost(measurement):
                 self._note(results[number])
-            if not self._has_time(1.0):
+            if not self._has_time(self._until):
                 break
 
     def _ablation(
@@ -517,15 +524,8 @@ class Tuner:
         if result.key:
             self._by_key[result.key] = result
         result = self._judged(result)
-        before = state.results.get(result.configuration)
-        state.results[result.configuration] = result
+        state.take(result)
         self._proposed.add(result.configuration)
-        if before is not None and before is state.best:  # measured again
-            state.best = max(state.results.values(), key=score)
-        elif score(result) > score(state.best):
-            state.best = result
-        if score(state.best) <= 0:
-            state.best = None
         return result
 
     def _note(self, result: Result) -> None:
