@@ -353,7 +353,7 @@ def test_wrong_arguments_of_a_rule_are_refused(arguments, message) -> None:
         ("ROOT r = concatenate(a, b), dimensions={0}", None, "gives f32"),
         ("ROOT r = add(a, b), $x", lambda m: {}, "has no text"),
         ("ROOT r = add(a, b)", lambda m: m["nothing"], "KeyError"),
-        ("ROOT r = add(a, b)", lambda m: np.zeros(2), "ValueError"),
+        ("ROOT r = add(a, b)", lambda m: np.zeros(2), "returns ndarray"),
         (
             "ROOT r = $r.shape custom-call(a), $x",
             lambda m: {"x": 'custom_call_target="hloenv.alternative"'},

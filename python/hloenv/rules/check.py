@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks rules with small integers, for which floats are exact.
+"""Checks rules with small integers, for which floats are exact, and with fractions.
 
 Sums and products of few small integers are exact in float types of 16 bits and more, in
-every order, so that a rule must give equal outputs, to the bit, whatever its class. A
+every order, so that a rule must give equal outputs, to the bit, whatever its class;
+except where they differ by rounding (`rules.values`), as those of exponentials. A
 module with few elements is checked on every assignment of -1, 0 and 1 (unsigned: 0, 1
 and 2; or of 0 and 1), which proves the equality of functions that are polynomials of
 degree at most 2 (or 1) in each element; larger ones are checked on random integers.
+
+Then each replacement is compared with what it replaces, on fractions.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from .passes import to_proposals
 from .pattern import RuleError
 from .rule import Rule
 from .subject import Subject
+from .values import Rounding, WrongChoice, find_wrong_choice, tolerance_of
 
 Array = npt.NDArray[Any]
 
@@ -73,23 +77,33 @@ def check_rule(
         The number of pairs of outputs that were compared.
 
     Raises:
-        RuleError: it does not apply, or an output differs; the message has the inputs.
+        RuleError: it does not apply, or an output or a replaced value differs; the
+            message has the inputs.
     """
     module = as_module(example)
-    alternatives = capture_rules(module, [rule])
+    replacements = list(rule.replacements(Subject(module)))
+    proposals = to_proposals(replacements)
+    alternatives = capture_proposals(module, proposals)
     if not len(alternatives):
         raise RuleError(f"rule {rule.name!r} does not apply to its example")
     results = [
         alternatives.apply(decisions) for decisions in single_decisions(alternatives)
     ]
+    tolerance = tolerance_of(rule, replacements, proposals.library)
+    rounding = Rounding(module, results, tolerance)
     num_compared = 0
     for inputs in assignments(module.input_specs(), seed=seed):
         want = interpret(module, *inputs)
-        for result in results:
+        for number, result in enumerate(results):
             got = interpret(result, *inputs)
             num_compared += len(want)
-            if not all(map(_are_equal, want, got)):
+            if not all(map(_are_equal, want, got)) and not rounding.explains(
+                number, inputs, want, got
+            ):
                 raise RuleError(_difference(rule, module, inputs, want, got))
+    wrong = find_wrong_choice(alternatives, module, tolerance=tolerance, seed=seed)
+    if wrong is not None:
+        raise RuleError(_wrong_value(rule, module, alternatives, wrong))
     return num_compared
 
 
@@ -168,6 +182,30 @@ def _difference(
         f"rule {rule.name!r} is wrong: for the inputs {given} the module "
         f"{module.name!r} gives {_outputs(*pair)}"
     )
+
+
+def _wrong_value(
+    rule: Rule, module: HloModule, alternatives: Alternatives, wrong: WrongChoice
+) -> str:
+    """The outputs for the inputs, unless these hide the difference."""
+    decisions = alternatives.reject_all()
+    decisions[wrong.alternative] = wrong.choice
+    want = interpret(module, *wrong.inputs)
+    got = interpret(alternatives.apply(decisions), *wrong.inputs)
+    if not all(map(_are_equal, want, got)):
+        text = _difference(rule, module, wrong.inputs, want, got)
+    else:
+        given = "; ".join(map(_shown, wrong.inputs))
+        sites = alternatives[wrong.alternative].sites
+        names = ", ".join(each.original for each in sites)
+        text = (
+            f"rule {rule.name!r} is wrong: for the inputs {given} what replaces "
+            f"{names} of the module {module.name!r} differs from it by "
+            f"{wrong.error.absolute:.3g}, though no output does"
+        )
+    if rule.numerics == "exact":
+        text += "; an exact rule gives equal floats, others have numerics='rounding'"
+    return text
 
 
 def _shown(array: Array) -> str:

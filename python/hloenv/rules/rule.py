@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ..errors import PassError
 from ..hlo.numerics import Numerics
 from ..runtime.upcast import ALTERNATIVE
 from .matcher import Match, anchors, matches_at, path_to_bound
+from .opcodes import check_opcode
 from .pattern import MAX_LINES, Pattern, RuleError, is_type, parse_pattern
 from .subject import Subject
 
@@ -114,6 +117,14 @@ class Rule:
 
     def _check(self) -> None:
         before, after = self.pattern, self._after_names
+        for line in before.lines.values():
+            if not line.is_argument:
+                for opcode in before.opcodes_of(line.name):
+                    check_opcode("before", line.name, opcode, len(line.operands))
+        for name, opcode, num_operands in after.instructions:
+            given = before.opcodes.get(opcode[1:], ())
+            for each in given if opcode.startswith("$") else (opcode,):
+                check_opcode("after", name, each, num_operands)
         for position in range(1, len(before.roots)):
             bound: set[str] = set()
             for root in before.roots[:position]:
@@ -160,6 +171,15 @@ class Rule:
                 found.add(line.dtype)
         return found
 
+    @cached_property
+    def _free(self) -> set[str]:
+        """The placeholders of `after`, those that `before` binds among them."""
+        shapes = [parts["shape"] or "" for parts in self._after_names.parts]
+        found = set(_PLACEHOLDER.findall(self.after))
+        for dtype, dims in _SHAPE.findall(" ".join(shapes)):
+            found |= {dtype, *(each.strip() for each in dims.split(","))}
+        return found
+
     def replacements(self, subject: Subject) -> Iterator[Replacement]:
         """What the rule proposes, in the order of the module, at most MAX_MATCHES.
 
@@ -167,7 +187,8 @@ class Rule:
         the first for which `where` holds counts.
 
         Raises:
-            PassError: `where` failed, or did not give a placeholder of `after`.
+            PassError: `where` failed, did not give a placeholder of `after`, or
+                returned something else than a bool or texts of placeholders.
         """
         seen: set[tuple[object, ...]] = set()
         for anchor in anchors(self.pattern, subject):
@@ -222,17 +243,29 @@ class Rule:
     def _texts(self, match: Match) -> Mapping[str, str] | None:
         if self.where is None:
             return _texts_of(match)
+        place = f"at {match[self.pattern.roots[0]].name!r}"
         try:
             found = self.where(match)
-            if isinstance(found, Mapping):
-                return _texts_of(match) | {k: _as_text(v) for k, v in found.items()}
-            return _texts_of(match) if found else None
         except Exception as error:
             raise PassError(
-                f"`where` of rule {self.name!r} fails at "
-                f"{match[self.pattern.roots[0]].name!r}: "
+                f"`where` of rule {self.name!r} fails {place}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        if isinstance(found, Mapping):
+            if unknown := [each for each in found if each not in self._free]:
+                raise PassError(
+                    f"`where` of rule {self.name!r} returns {unknown} {place}, which "
+                    "are no placeholders of `after`; it has "
+                    f"{sorted(self._free) or 'none'}"
+                )
+            return _texts_of(match) | {k: _as_text(v) for k, v in found.items()}
+        if not isinstance(found, bool | np.bool_):
+            raise PassError(
+                f"`where` of rule {self.name!r} returns {type(found).__name__} "
+                f"{place}; it must return a bool, or a dict with the texts of "
+                "placeholders of `after`"
+            )
+        return _texts_of(match) if found else None
 
 
 @dataclass(frozen=True)
@@ -240,16 +273,24 @@ class _After:
     """`after`, of which names and placeholders are known.
 
     Attributes:
-        lines: as (text before the operands, operands, text after them).
+        lines: each `NAME = [SHAPE] OPCODE(OPERANDS)[, ATTRIBUTES]`.
         reads: names that it does not define.
         num_roots: 1, or the elements of a tuple.
         defined: names that it defines.
+        instructions: name, opcode and number of operands of each line.
     """
 
     lines: tuple[str, ...]
     reads: frozenset[str]
     num_roots: int
     defined: frozenset[str] = frozenset()
+    instructions: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def parts(self) -> list[re.Match[str]]:
+        """The lines, which `parse` has checked."""
+        found = map(_AFTER_LINE.match, self.lines)
+        return [each for each in found if each is not None]
 
     @property
     def unused_name(self) -> str:
@@ -270,6 +311,7 @@ class _After:
         defined: set[str] = set()
         reads: set[str] = set()
         num_roots = 0
+        instructions = []
         for line in lines:
             found = _AFTER_LINE.match(line)
             if found is None:
@@ -282,6 +324,12 @@ class _After:
                 raise RuleError(
                     "`after` has a parameter; it reads the names of `before`"
                 )
+            if found["opcode"] == "constant" and not found["shape"]:
+                raise RuleError(
+                    f"`after` line {line!r} has no type, which XLA cannot infer of a "
+                    f"constant; write {found['name']} = f32[] constant(...), or "
+                    "$NAME.dtype[] for the type of a value of `before`"
+                )
             if found["opcode"] != "constant":
                 operands = re.findall(r"[A-Za-z_][\w.\-]*", found["operands"])
             reads |= set(operands) - defined
@@ -291,12 +339,14 @@ class _After:
                     "after its use"
                 )
             defined.add(found["name"])
+            instructions.append((found["name"], found["opcode"], len(operands)))
             if found["root"]:
                 is_tuple = found["opcode"] == "tuple"
                 num_roots = len(operands) if is_tuple else 1
         if sum(line.startswith("ROOT") for line in lines) != 1:
             raise RuleError("`after` needs one line with ROOT")
-        return cls(tuple(lines), frozenset(reads), num_roots, frozenset(defined))
+        names = frozenset(reads), num_roots, frozenset(defined)
+        return cls(tuple(lines), *names, tuple(instructions))
 
     def fill(self, texts: Mapping[str, str], where: str) -> list[str]:
         """The lines with the texts of the placeholders."""
@@ -316,9 +366,7 @@ class _After:
             return f"{dtype}[{','.join(sizes)}]"
 
         result = []
-        for line in self.lines:
-            parts = _AFTER_LINE.match(line)
-            assert parts is not None  # `parse` has checked it
+        for parts in self.parts:
             shape = _PLACEHOLDER.sub(lambda f: text_of(f[1]), parts["shape"] or "")
             shape = _SHAPE.sub(shape_of, shape)
             opcode = _PLACEHOLDER.sub(lambda f: text_of(f[1]), parts["opcode"])

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..matcher import Match
 from ..rule import Condition, Rule
 from .conditions import BINARY, UNARY, is_matrix_product
@@ -46,9 +43,9 @@ def _unflipped(side: str, operand: str, wanted: int) -> Condition:
     """A contraction that is not the one of a plain product becomes so."""
     flipped = _flipped(side, operand)
 
-    def check(match: Match) -> bool | Mapping[str, Any]:
+    def check(match: Match) -> bool:
         contracted = match["r"].ints(f"{side}_contracting_dims")
-        return flipped(match) if contracted == (1 - wanted,) else False
+        return contracted == (1 - wanted,) and bool(flipped(match))
 
     return check
 
