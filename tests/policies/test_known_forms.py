@@ -108,6 +108,59 @@ def test_forms_of_what_jax_makes(name):
             "window={size=5x5 pad=2_2x2_2}, dim_labels=b01f_01io->b01f",
             None,
         ),
+        (  # wide windows, of one channel, colours and some features
+            ("4,64,64,1", "15,15,1,1", "4,64,64,1"),
+            "window={size=15x15 pad=7_7x7_7}, dim_labels=b01f_01io->b01f",
+            "bands",
+        ),
+        (
+            ("4,64,64,3", "9,9,3,3", "4,64,64,3"),
+            "window={size=9x9 pad=4_4x4_4}, dim_labels=b01f_01io->b01f",
+            "bands",
+        ),
+        (
+            ("1,64,64,8", "7,7,8,8", "1,64,64,8"),
+            "window={size=7x7 pad=3_3x3_3}, dim_labels=b01f_01io->b01f",
+            None,
+        ),
+        (
+            ("1,64,64,8", "13,13,8,8", "1,64,64,8"),
+            "window={size=13x13 pad=6_6x6_6}, dim_labels=b01f_01io->b01f",
+            "bands",
+        ),
+        (
+            ("1,64,64,16", "3,3,3,16", "1,64,64,3"),
+            "window={size=3x3 pad=1_1x1_1 rhs_reversal=1x1}, "
+            "dim_labels=b01f_01oi->b01f",
+            "bands",
+        ),
+        (  # of the same, gradients with respect to kernels, of one image and of many
+            ("1,64,64,8", "1,64,64,8", "3,3,8,8"),
+            "window={size=64x64 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
+            "bands",
+        ),
+        (
+            ("16,64,64,8", "16,64,64,8", "3,3,8,8"),
+            "window={size=64x64 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
+            None,
+        ),
+        (  # without padding
+            ("1,64,64,8", "1,62,62,8", "3,3,8,8"),
+            "window={size=62x62}, dim_labels=f01b_i01o->01bf",
+            None,
+        ),
+        (  # wide depthwise windows, and the gradient
+            ("1,56,56,16", "15,15,1,16", "1,56,56,16"),
+            "window={size=15x15 pad=7_7x7_7}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=16",
+            "bands",
+        ),
+        (
+            ("1,56,56,16", "1,56,56,16", "15,15,1,16"),
+            "window={size=56x56 pad=7_7x7_7}, dim_labels=f01b_i01o->01bf, "
+            "batch_group_count=16",
+            "bands",
+        ),
         (
             ("1,8,8,1", "5,5,1,1", "1,8,8,1"),
             "window={size=5x5 pad=2_2x2_2}, dim_labels=b01f_01io->b01f",

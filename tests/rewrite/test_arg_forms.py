@@ -190,3 +190,21 @@ def test_extremes_of_the_same_numbers_are_taken_along(kind, direction):
             np.testing.assert_array_equal(
                 np.asarray(found, np.float64), np.asarray(wanted, np.float64)
             )
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("kind", ["f32", "f64", "bf16", "f16"])
+def test_subnormal_numbers_are_zeros_as_to_the_backend(kind):
+    least = {"f64": 2.2250738585072014e-308, "f16": 6.103515625e-05}
+    tiny = least.get(kind, 1.1754943508222875e-38)
+    few = np.array([tiny / 4, tiny / 2, -tiny / 4, 0.0, -0.0])
+    numbers = np.random.default_rng(0).choice(few, size=(40, 9)).astype(DTYPES[kind])
+    for direction in ("GT", "LT"):
+        module = hloenv.HloModule.from_text(arg_text(kind, direction, (40, 9), 1))
+        alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+        assert rules(alternatives) == [RULES.get(kind, "packed_index")]
+        wanted, found = (
+            hloenv.compile(each, isolate=False)(numbers)[0]
+            for each in (module, alternatives.apply([1]))
+        )
+        np.testing.assert_array_equal(found, wanted)

@@ -572,3 +572,43 @@ ENTRY main {
             expected = "{highest,default}" if "16" in first else "{default,highest}"
             assert f"operand_precision={expected}" in line
     assert True in firsts
+
+
+@pytest.mark.parametrize("name", ["math-forms", "sort-forms", "reduce-forms"])
+@pytest.mark.parametrize("kind", ["c64", "c128"])
+def test_complex_constants_are_no_real_numbers(name, kind):
+    """As of `z**0.5`, which ended the process."""
+    power = f"""HloModule power
+
+ENTRY main {{
+  z = {kind}[3] parameter(0)
+  half = {kind}[] constant((0.5, 0))
+  halves = {kind}[3] broadcast(half), dimensions={{}}
+  p = {kind}[3] power(z, halves)
+  r = {kind}[3] divide(halves, z)
+  ROOT t = ({kind}[3], {kind}[3]) tuple(p, r)
+}}
+"""
+    assert len(capture(power, name)) == 0
+    less = f"""HloModule sorted
+
+f {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  i = {kind}[] constant((0, 1))
+  d = {kind}[] multiply(a, i)
+  x = f32[] convert(real(d))
+  y = f32[] convert(real(b))
+  ROOT c = pred[] compare(x, y), direction=LT
+}}
+
+ENTRY main {{
+  z = {kind}[300] parameter(0)
+  ROOT s = {kind}[300] sort(z), dimensions={{0}}, to_apply=f
+}}
+"""
+    kinds = {"c64": "f32", "c128": "f64"}[kind]
+    less = re.sub(
+        r"(\w) = f32\[\] convert\(real\((\w)\)\)", rf"\1 = {kinds}[] real(\2)", less
+    )
+    assert len(capture(less, name)) == 0

@@ -355,3 +355,27 @@ def test_jit_sorts_faster():
     (used,) = fast.decided
     assert used.accepted == {"sort-forms/packed": 1}
     assert used.interval[0] > 1.02
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_subnormal_numbers_are_zeros_as_to_the_backend(dtype, engine):
+    """Sorts, their indices and what else they carry, and the index of the largest."""
+    least = float(jnp.finfo(dtype).smallest_normal)
+    few = np.array([least / 4, least / 2, -least / 4, 0.0, -0.0, least, -1.0, 1.0])
+    with jax.enable_x64(True):
+        x = np.random.default_rng(0).choice(few, size=(40, 50)).astype(dtype)
+
+        def function(x):
+            carried = jax.lax.sort((x, jnp.arange(2000.0).reshape(40, 50)), num_keys=1)
+            return *carried, jnp.argsort(x), jnp.argsort(x, descending=True)
+
+        module, alternatives = captured(function, x)
+        decisions = decisions_for_rule(alternatives, "packed")
+        assert np.count_nonzero(decisions) == len(alternatives) > 0
+        both = (module, alternatives.apply(decisions))
+        wanted, found = (
+            hloenv.compile(each, isolate=False, engine=engine)(x) for each in both
+        )
+    assert [each.tobytes() for each in wanted] == [each.tobytes() for each in found]

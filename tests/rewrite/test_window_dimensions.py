@@ -208,3 +208,23 @@ def test_it_compiles_and_computes_the_same(kind, operation):
     index = [choice.rule for choice in alternatives[0].choices].index("dimensions")
     outputs = hloenv.compile(alternatives.apply([index]))(*inputs)
     hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "size", "is_offered"),
+    [
+        ("f32", "add", "3", False),
+        ("f32", "add", "5", True),
+        ("s32", "add", "3", True),
+        ("f32", "maximum", "3", True),
+    ],
+)
+def test_windows_of_the_same_elements_have_the_same_sums(
+    kind, operation, size, is_offered
+):
+    """Of three columns, several windows of five have all; an argmax sees ties."""
+    text = pooling(
+        *(kind, operation, f"40,{size}", "size=1x5 pad=0_0x2_2"),
+        NEUTRAL[kind, operation],
+    )
+    assert ("dimensions" in rules(text)) == is_offered

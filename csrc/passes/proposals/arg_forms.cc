@@ -387,8 +387,7 @@ const Rule& KeyedIndexRule() {
       "keyed_index",
       "Rewrites the index of the largest or smallest double of a dimension as "
       "two reductions of integers: to the largest one, and to the first index "
-      "that has it. Exact, but tells numbers below the smallest normal one "
-      "apart, which the backend takes for zeros.",
+      "that has it. Exact.",
       &ProposeKeyed};
   return rule;
 }
@@ -399,8 +398,7 @@ const Rule& PackedIndexRule() {
       "Rewrites the index of the largest or smallest element of a dimension, "
       "of numbers of up to 32 bits, as one reduction of integers of 64 bits "
       "that contain the number and the index. Exact, but for the sign of a "
-      "zero, and tells numbers below the smallest normal one apart, which the "
-      "backend takes for zeros.",
+      "zero.",
       &ProposePacked};
   return rule;
 }

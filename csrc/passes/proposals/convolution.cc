@@ -146,6 +146,14 @@ int64_t Convolution::num_taps() const {
   return absl::c_accumulate(taps(), int64_t{1}, std::multiplies<int64_t>());
 }
 
+std::string Convolution::ReversedTaps() const {
+  std::string labels;
+  for (size_t d = 0; d < spatial_.size(); ++d) {
+    if (spatial_[d].reversed) labels += TapLabel(d);
+  }
+  return labels;
+}
+
 int64_t Convolution::num_positions() const {
   return absl::c_accumulate(positions(), int64_t{1},
                             std::multiplies<int64_t>());

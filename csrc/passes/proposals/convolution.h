@@ -74,6 +74,8 @@ class Convolution {
   Index taps() const;
   Index positions() const;
   int64_t num_taps() const;
+  // The labels of the taps in dimensions whose window is reversed.
+  std::string ReversedTaps() const;
   int64_t num_positions() const;
   double num_elements() const;  // of the input
   const Accumulation& accumulation() const { return accumulation_; }

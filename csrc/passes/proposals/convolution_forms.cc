@@ -240,14 +240,6 @@ WindowParts PartsAt(const std::vector<SpatialDimension>& spatial,
   return parts;
 }
 
-std::string ReversedTaps(const Convolution& convolution) {
-  std::string labels;
-  for (size_t d = 0; d < convolution.spatial().size(); ++d) {
-    if (convolution.spatial()[d].reversed) labels += TapLabel(d);
-  }
-  return labels;
-}
-
 // Whether the products over whole windows are dots with the groups as batch.
 bool HasGroupedWindowDots(const Convolution& convolution) {
   return convolution.groups() > 1 &&
@@ -282,7 +274,7 @@ absl::StatusOr<HloInstruction*> BuildOutputs(const Convolution& convolution,
   const bool groups_first = HasGroupedWindowDots(convolution);
   Labelled input = convolution.Input(x[0], groups_first);
   const Labelled kernel = Reversed(convolution.Kernel(x[1], groups_first),
-                                   ReversedTaps(convolution));
+                                   convolution.ReversedTaps());
   std::vector<SpatialDimension> spatial = convolution.spatial();
   if (!CropsWindows(convolution)) {
     input = convolution.PaddedInput(input);
@@ -357,7 +349,7 @@ absl::StatusOr<HloInstruction*> BuildPatchesOfOutputs(
   const Labelled padded =
       convolution.PaddedInput(convolution.Input(x[0], groups_first));
   const Labelled kernel = Reversed(convolution.Kernel(x[1], groups_first),
-                                   ReversedTaps(convolution));
+                                   convolution.ReversedTaps());
   const std::vector<SpatialDimension> spatial = OfPadded(convolution);
   // Behind the groups, which are a batch dimension.
   const int64_t at = groups_first ? 1 : 0;
@@ -456,8 +448,8 @@ namespace {
 
 absl::Span<const Rule> ConvolutionRules() {
   static const auto* rules = new std::vector<Rule>{
-      TapsRule(),   OutputsRule(), PatchesRule(),   BlocksRule(),
-      PhasesRule(), RowsRule(),    TapsApartRule(), TermsRule()};
+      TapsRule(), OutputsRule(),   PatchesRule(), BlocksRule(), PhasesRule(),
+      RowsRule(), TapsApartRule(), TermsRule(),   BandsRule()};
   return *rules;
 }
 

@@ -11,6 +11,7 @@ const Rule& TapsApartRule();  // convolution_forms.cc
 const Rule& TermsRule();      // convolution_forms.cc
 const Rule& OutputsRule();    // convolution_forms.cc
 const Rule& PatchesRule();    // convolution_forms.cc
+const Rule& BandsRule();      // convolution_bands.cc
 const Rule& BlocksRule();     // convolution_blocks.cc
 const Rule& PhasesRule();     // convolution_phases.cc
 const Rule& RowsRule();       // convolution_rows.cc

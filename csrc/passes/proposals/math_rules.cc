@@ -113,7 +113,8 @@ std::optional<double> ConstantOf(const HloInstruction& array) {
   const HloInstruction* number = &array;
   if (number->opcode() == HloOpcode::kBroadcast) number = number->operand(0);
   if (number->opcode() != HloOpcode::kConstant ||
-      !number->shape().dimensions().empty()) {
+      !number->shape().dimensions().empty() ||
+      xla::primitive_util::IsComplexType(number->shape().element_type())) {
     return std::nullopt;
   }
   return NumberOf(number->literal());

@@ -19,17 +19,18 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 using xla::Literal;
 
-// Of the bits of a float, and of those of infinity.
+// Of the bits of a float, those of infinity, and the smallest ones that are
+// told apart from zero.
 template <typename Bits>
-HloInstruction* FloatKey(HloInstruction* bits, Bits infinity, bool is_max,
-                         Elementwise& build) {
+HloInstruction* FloatKey(HloInstruction* bits, Bits infinity, Bits smallest,
+                         bool is_max, Elementwise& build) {
   HloInstruction* zero = build.Constant<Bits>(0);
   HloInstruction* most = build.Constant<Bits>(std::numeric_limits<Bits>::max());
   HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
   HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
                                      build.Not(magnitude), bits);
-  // Negative zero.
-  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
+  key = build.Select(xla::ComparisonDirection::kLt, magnitude,
+                     build.Constant<Bits>(smallest), zero, key);
   if (!is_max) key = build.Not(key);
   return build.Select(xla::ComparisonDirection::kGt, magnitude,
                       build.Constant<Bits>(infinity), most, key);
@@ -92,7 +93,9 @@ std::vector<Literal> SampleNumbers(xla::PrimitiveType type) {
 }
 
 double NumberOf(const Literal& scalar) {
-  return scalar.Convert(xla::F64)->Get<double>({});
+  const absl::StatusOr<Literal> number = scalar.Convert(xla::F64);
+  return number.ok() ? number->Get<double>({})
+                     : std::numeric_limits<double>::quiet_NaN();
 }
 
 bool IsIota(const HloInstruction& instruction, int64_t dimension) {
@@ -205,15 +208,18 @@ HloInstruction* TakenAlong(HloInstruction* x, HloInstruction* indices,
       build.ShapeOf(shape.element_type()), gathered));
 }
 
-HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build) {
+HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build,
+                      bool keeps_subnormal) {
   const xla::PrimitiveType type = x->shape().element_type();
   if (type == xla::F64) {
     return FloatKey<int64_t>(build.Bits(x, xla::S64), 0x7ff0000000000000,
-                             is_max, build);
+                             keeps_subnormal ? 1 : 0x0010000000000000, is_max,
+                             build);
   }
   if (xla::primitive_util::IsFloatingPointType(type)) {
     HloInstruction* bits = build.Bits(build.Convert(x, xla::F32), xla::S32);
-    return FloatKey<int32_t>(bits, 0x7f800000, is_max, build);
+    return FloatKey<int32_t>(bits, 0x7f800000, keeps_subnormal ? 1 : 0x00800000,
+                             is_max, build);
   }
   HloInstruction* number = build.Convert(x, xla::S32);
   return is_max ? number : build.Not(number);

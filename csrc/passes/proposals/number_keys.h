@@ -22,6 +22,7 @@ inline constexpr int64_t kMaxSampled = 64;
 
 // Numbers of each kind that comparisons tell apart.
 std::vector<xla::Literal> SampleNumbers(xla::PrimitiveType type);
+// Not-a-number for a complex one.
 double NumberOf(const xla::Literal& scalar);
 
 // Whether the elements are their indices in `dimension`.
@@ -90,9 +91,10 @@ bool HasKeys(xla::PrimitiveType type);
 // Integers of 32 bits, of 64 for doubles, in the order in which a reduction
 // prefers the numbers:
 // the largest one is that of not-a-number, then of the largest or smallest
-// number. Zeros have one key. Done with the bits, as XLA's simplifier ignores
-// the sign of zeros.
+// number. Zeros have one key, and so have subnormal numbers, which are zeros to
+// the backend's comparisons, unless the number is to be found from its key.
+// Done with the bits, as XLA's simplifier ignores the sign of zeros.
 xla::HloInstruction* KeyOf(xla::HloInstruction* x, bool is_max,
-                           Elementwise& build);
+                           Elementwise& build, bool keeps_subnormal = false);
 
 }  // namespace hloenv

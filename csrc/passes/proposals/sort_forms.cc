@@ -193,13 +193,13 @@ HloInstruction* Sorted(HloInstruction* x, int64_t dimension) {
 }  // namespace
 
 HloInstruction* SortKeyOf(HloInstruction* x, bool is_descending,
-                          Elementwise& build) {
+                          Elementwise& build, bool keeps_subnormal) {
   const xla::PrimitiveType type = x->shape().element_type();
   HloInstruction* key = x;
   if (type == xla::U64) {
     key = build.Bits(x, xla::S64);
   } else if (IsFloat(x->shape())) {
-    key = KeyOf(x, /*is_max=*/true, build);
+    key = KeyOf(x, /*is_max=*/true, build, keeps_subnormal);
   }
   key = build.Convert(key, xla::S64);
   if (type == xla::U32) {
@@ -363,8 +363,7 @@ const Rule& PackedRule() {
       "packed",
       "Rewrites a stable sort of floats, or of keys with other arrays, as one "
       "of integers of 64 bits that contain the key and the index, and gathers; "
-      "keys of 64 bits as two such sorts. Exact, but tells numbers below the "
-      "smallest normal one apart, which the backend takes for zeros.",
+      "keys of 64 bits as two such sorts. Exact.",
       &ProposePacked};
   return rule;
 }

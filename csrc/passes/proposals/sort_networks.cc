@@ -59,11 +59,12 @@ std::vector<std::pair<int64_t, int64_t>> PairsOf(int64_t wires) {
   return pairs;
 }
 
-// The key, the index and, for a float, its sign, in one integer of 64 bits.
+// The key, the index and, for a float, its sign, in one integer of 64 bits, in
+// which the number may be found again.
 HloInstruction* Packed(HloInstruction* x, int64_t index, bool is_descending,
-                       Elementwise& build) {
+                       bool has_number, Elementwise& build) {
   HloInstruction* low = build.Constant<int64_t>(2 * index);
-  HloInstruction* key = SortKeyOf(x, is_descending, build);
+  HloInstruction* key = SortKeyOf(x, is_descending, build, has_number);
   if (IsFloat(x->shape())) {
     HloInstruction* bits = build.Bits(build.Convert(x, xla::F32), xla::S32);
     HloInstruction* sign = build.Binary(HloOpcode::kShiftRightLogical, bits,
@@ -158,7 +159,8 @@ std::vector<HloInstruction*> SortedBy(const Network& network, Wanted wanted,
     return wires;
   }
   for (size_t i = 0; i < wires.size(); ++i) {
-    wires[i] = Packed(wires[i], static_cast<int64_t>(i), is_descending, build);
+    wires[i] = Packed(wires[i], static_cast<int64_t>(i), is_descending,
+                      wanted.numbers, build);
   }
   Run(wires, /*is_descending=*/false, build);
   std::vector<HloInstruction*> results;
@@ -267,9 +269,11 @@ const Rule& NetworkRule() {
       "Rewrites a sort of up to 16 elements each, or 32 if at most half of the "
       "results are read, of numbers of up to 32 bits, or of integers alone, as "
       "minima and maxima of all first, second, and so on, elements. Exact; a "
-      "sort that need not be stable becomes so. Tells numbers below the "
-      "smallest normal one apart, which the backend takes for zeros, and keeps "
-      "the signs of not-a-numbers but not their other bits.",
+      "sort that need not be stable becomes so. Where the numbers are read, it "
+      "tells those below the smallest normal one apart, which the backend "
+      "takes "
+      "for zeros, and keeps the signs of not-a-numbers but not their other "
+      "bits.",
       &ProposeNetwork};
   return rule;
 }

@@ -48,7 +48,8 @@ bool HasWideKeys(xla::PrimitiveType type);
 // Signed integers of 64 bits in the order of the sort; for types without wide
 // keys, in the range of those of 32 bits.
 xla::HloInstruction* SortKeyOf(xla::HloInstruction* x, bool is_descending,
-                               Elementwise& build);
+                               Elementwise& build,
+                               bool keeps_subnormal = false);
 
 const Rule& NetworkRule();   // sort_networks.cc
 const Rule& MaximaRule();    // top_k.cc

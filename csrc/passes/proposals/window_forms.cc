@@ -177,6 +177,20 @@ bool Overlaps(const xla::Window& window) {
          });
 }
 
+// Whether several windows may have all elements of a dimension. Sums of them
+// are equal, which others, in an order that depends on the padding, may not be.
+bool MayRepeat(const HloInstruction& root) {
+  for (int d = 0; d < root.window().dimensions_size(); ++d) {
+    const xla::WindowDimension& window = root.window().dimensions(d);
+    const int64_t span = (window.size() - 1) * window.window_dilation() + 1;
+    if (root.shape().dimensions(d) > 1 &&
+        span > root.operand(0)->shape().dimensions(d)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void ProposeByDimension(const HloInstruction& root, RuleContext& context,
                         std::vector<Proposal>& proposals) {
   if (root.opcode() != HloOpcode::kReduceWindow || !Overlaps(root.window()) ||
@@ -187,6 +201,11 @@ void ProposeByDimension(const HloInstruction& root, RuleContext& context,
   const std::optional<HloOpcode> operation =
       WindowOperationOf(root, context, kMostTaps);
   if (!operation.has_value()) return;
+  if (!IsIdempotent(*operation) &&
+      !xla::primitive_util::IsIntegralType(root.shape().element_type()) &&
+      MayRepeat(root)) {
+    return;
+  }
   Propose(
       DimensionsRule(), root, {root.operand(0), root.operand(1)},
       [operation = *operation, &root](absl::Span<HloInstruction* const> x) {

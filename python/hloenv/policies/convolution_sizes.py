@@ -20,8 +20,10 @@ CONVOLUTION_ATTRIBUTES = (
     *("feature_group_count", "batch_group_count", "output_batch"),
     *("kernel_input_feature", "kernel_output_feature"),
     *(f"{name}_{d}" for name in ("sizes", "base_dilations") for d in _SPATIAL),
+    *(f"{name}_{d}" for name in ("low", "high", "window_dilations") for d in _SPATIAL),
     *(f"{name}_spatial_{d}" for name in ("input", "output") for d in _SPATIAL),
 )
+_ENDS = tuple((name, d) for d in _SPATIAL for name in ("low", "high"))
 ABSENT = -(2**40)
 
 # Elements of the window of a patch embedding, from which XLA's convolution with as
@@ -56,6 +58,22 @@ _LARGE_VOLUME = 216
 # Features of both arrays from which, and up to which, gradients with respect to kernels
 # of three dimensions were faster.
 _SOME_FEATURES, _FEWEST_FEATURES = 16, 4
+# Of bands: features up to which they are few, and elements of the arrays that are made
+# then, and otherwise.
+_FEWEST_OF_BANDS, _MOST_OF_BANDS, _SOME_OF_BANDS = 4, 10_000_000, 3_600_000
+# Elements of a window up to which sums of multiplications were faster, and of large
+# windows.
+_MOST_SUMMED, _LARGE_WINDOW = 169, 49
+# Input features of the widest convolutions that are slow; of at least a window of so
+# many elements if there is one output feature.
+_MOST_INPUTS, _WINDOW_OF_MANY = 16, 81
+# Multiplications of one result up to which the rule terms applies.
+_MOST_TERMS = 256
+# Images up to which gradients with respect to kernels were slow, and output features up
+# to which they were, and without padding.
+_FEWEST_IMAGES, _FEW_IMAGES, _MOST_OUTPUTS, _FEWEST_OUTPUTS = 2, 4, 16, 3
+# Of the window that an image is as large as, where bands were faster.
+_MIN_SHARE = 0.2
 # Products from which a call of oneDNN was faster than XLA's own, and phases than a
 # convolution of few dilated pixels; and elements of the
 # window above which it was slower, as of gradients with respect to kernels, but for
@@ -73,6 +91,8 @@ class ConvolutionSizes:
         is_transposed: the output features precede the input features in the kernel, as
             in gradients with respect to the input.
         is_float64: the numbers have 64 bits.
+        has_padding: the image has padding.
+        has_window_dilation: as in gradients of convolutions with strides.
     """
 
     groups: int
@@ -86,6 +106,8 @@ class ConvolutionSizes:
     is_transposed: bool
     has_base_dilation: bool
     is_float64: bool = False
+    has_padding: bool = False
+    has_window_dilation: bool = False
 
     @property
     def taps(self) -> int:
@@ -125,9 +147,16 @@ class ConvolutionSizes:
             return self._dilated_forms()
         if self.taps == 1:
             return ("blocks",) if self.is_transposed or self.is_float64 else ()
+        bands = ("bands",) if self._has_fast_bands else ()
         if self.is_larger_than_image:
             few = ("taps", "patches")
-            return few if self.is_transposed else few[::-1]
+            if math.prod(self.image) < _MIN_SHARE * self.taps:
+                bands = ()
+            return (*(few if self.is_transposed else few[::-1]), *bands)
+        return (*bands, *self._forms_of_windows())
+
+    def _forms_of_windows(self) -> tuple[str, ...]:
+        """For windows over an image that is not smaller, without base dilation."""
         if len(self.image) == 3 and self.taps >= _LARGE_VOLUME > self.positions:
             return self._kernel_gradient_forms()
         if self.is_float64 and self.inputs > 1:
@@ -149,6 +178,68 @@ class ConvolutionSizes:
         if self.batch >= _MANY_ROWS and terms <= _FEW_TERMS and is_small:
             return ("patches",)
         return ()
+
+    @property
+    def _has_fast_bands(self) -> bool:
+        """Whether one dot of the columns of windows was faster; of one group."""
+        if len(self.image) != 2:
+            return False
+        if self.positions < self.taps:
+            return self._has_fast_bands_of_gradient
+        rows = self.batch * self.positions
+        largest = rows * max(
+            self.window[1] * self.inputs, self.window[0] * self.outputs
+        )
+        features = max(self.inputs, self.outputs)
+        is_few = features <= _FEWEST_OF_BANDS
+        if self.is_float64 and self.inputs > 1:
+            is_narrow = features <= _FEW_INPUTS and largest <= _SOME_OF_BANDS
+            return is_narrow and self.taps * self.inputs > _MOST_TERMS
+        if is_few or (self.inputs == 1 and self.outputs <= _FEW_FEATURES):
+            return largest <= _MOST_OF_BANDS and self.taps > self._most_summed
+        if largest > _SOME_OF_BANDS:
+            return False
+        is_large = self.taps > _MOST_TAPS and self.inputs > 1
+        most = _MOST_OUTPUTS if self.has_padding else _FEW_FEATURES
+        if self.inputs <= _FEW_INPUTS and self.outputs <= most and is_large:
+            return True
+        if self.outputs > _MOST_OF_FEW or self.inputs == 1:
+            return False
+        if self.inputs == _MOST_INPUTS:
+            return self.outputs > 1 or self.taps >= _WINDOW_OF_MANY
+        if self.inputs > _FEW_INPUTS:
+            return False
+        # Where the rule terms does not apply, and where it was not faster.
+        is_slow = self.inputs == _FEW_INPUTS and (
+            self.outputs == 2 or (self.outputs == 1 and self.taps > _LARGE_PATCH // 5)
+        )
+        return self.taps * self.inputs > _MOST_TERMS or is_slow
+
+    @property
+    def _most_summed(self) -> int:
+        """Elements of a window up to which sums of multiplications were faster."""
+        if self.inputs == 1:
+            return _MOST_SUMMED
+        is_slow = self.inputs == 2 or self.is_transposed
+        return _LARGE_WINDOW // 2 if is_slow else _LARGE_WINDOW - 1
+
+    @property
+    def _has_fast_bands_of_gradient(self) -> bool:
+        """The same for a gradient with respect to a kernel.
+
+        The input features are images there, and the batch is the input features.
+        """
+        features = max(self.batch, self.outputs)
+        largest = features * math.sqrt(self.positions) * self.taps * self.inputs
+        if largest > _MOST_OF_BANDS or self.outputs > _MOST_OUTPUTS:
+            return False
+        if self.is_float64 and features == 1:
+            return False
+        if not self.has_padding:
+            return self.inputs == 1 and self.outputs <= _FEWEST_OUTPUTS
+        if self.inputs <= _FEWEST_IMAGES:
+            return True
+        return self.inputs <= _FEW_IMAGES and self.outputs <= 2 * self.batch
 
     def _dilated_forms(self) -> tuple[str, ...]:
         """For gradients with respect to images, and transposed convolutions."""
@@ -193,11 +284,14 @@ class ConvolutionSizes:
             is_wide = bool(self.window) and self.window[-1] >= _WIDE_ROW
             if products >= (_SOME_OF_ROWS if is_wide else _MANY_OF_ROWS):
                 others = ("rows", *others)
+            is_slow = self.has_padding and not self.has_window_dilation
+            if self.batch == self.outputs == 1 and is_slow:
+                others = (*others, "bands")
             return ("taps", *others) if is_depthwise else (*others, "taps")
         if self.is_larger_than_image:
-            return ("outputs", "taps")
+            return ("outputs", "taps", "bands")
         if self.inputs == 1:
-            return ("taps",)
+            return ("taps", "bands")
         if self.has_base_dilation:
             return ("phases",)
         features = self.groups * self.inputs
@@ -259,4 +353,10 @@ def convolution_at(
             for d, size in zip(spatial, image, strict=True)
         ),
         is_float64=dtypes()[graph.dtype[node]] == "f64",
+        has_padding=any(
+            attributes[f"{name}_{d}"] > 0 for name, d in _ENDS[: 2 * len(spatial)]
+        ),
+        has_window_dilation=any(
+            attributes[f"window_dilations_{d}"] > 1 for d in spatial
+        ),
     )
