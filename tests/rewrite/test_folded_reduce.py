@@ -104,3 +104,24 @@ def test_known_forms_takes_those_of_many_elements(rows, expected):
     (decision,) = get_policy("known-forms")(alternatives)
     rule = alternatives[0].choices[decision].rule if decision > 0 else ""
     assert rule == expected
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("operation", "start"), [("or", "false"), ("and", "true")])
+@pytest.mark.parametrize(
+    ("sizes", "dims"), [("3,1000", "1"), ("257", "0"), ("2,9,13", "1,2")]
+)
+def test_whether_any_or_all_are_true(sizes, dims, operation, start):
+    module = reduction("pred", sizes, dims, operation, start)
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    rules = [choice.rule for choice in alternatives[0].choices]
+    decided = alternatives.apply([rules.index("folded")])
+    shape = tuple(int(each) for each in sizes.split(","))
+    for place in (None, 0, -1, 100):
+        x = np.full(shape, operation == "and")
+        if place is not None:
+            x.flat[place] ^= True
+        wanted, found = (
+            hloenv.compile(each, isolate=False)(x)[0] for each in (module, decided)
+        )
+        np.testing.assert_array_equal(found, wanted)

@@ -197,7 +197,7 @@ absl::Span<const Rule> DotFormRules() {
       SeparateRule(),        SwappedRule(),  SecondFirstRule(),
       FirstTransposedRule(), AsStoredRule(), PartsRule(),
       BatchLoopRule(),       FlatRule(),     NarrowRule(),
-      SparseRule()};
+      SparseRule(),          TruthRule()};
   return *rules;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes elementwise operations on parts of rows for the largest or smallest
-// integers of long rows, which the backend compares one after the other.
+// integers of long rows, which the backend compares one after the other, and
+// for whether any or all truth values are true.
 //
 // Before:  m = s32[1000] reduce(x: s32[1000,1000], min), maximum of rows
 //
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "passes/proposals/labelled.h"
 #include "passes/proposals/reduce_rules.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/shape_util.h"
@@ -26,39 +28,30 @@ constexpr int64_t kParts = 8;
 // Elements of the rows that are left to a reduction.
 constexpr int64_t kShortRow = 32;
 
-bool IsFolded(xla::PrimitiveType type) {
-  switch (type) {
-    case xla::S16:
-    case xla::S32:
-    case xla::S64:
-    case xla::U16:
-    case xla::U32:
-    case xla::U64:
-      return true;
-    default:
-      return false;
+bool IsFolded(xla::PrimitiveType type, HloOpcode operation) {
+  if (type == xla::PRED) {
+    return operation == HloOpcode::kOr || operation == HloOpcode::kAnd;
   }
+  return (operation == HloOpcode::kMaximum ||
+          operation == HloOpcode::kMinimum) &&
+         xla::primitive_util::IsIntegralType(type) &&
+         xla::primitive_util::BitWidth(type) >= 16;
 }
 
 // Rows [rows, length] in parts of which each element takes the place of
 // several.
 HloInstruction* Folded(HloInstruction* x, HloOpcode operation) {
-  xla::HloComputation* computation = x->parent();
-  const int64_t rows = x->shape().dimensions(0);
   const int64_t length = x->shape().dimensions(1);
   const int64_t width = (length + kParts - 1) / kParts;
-  const xla::Shape shape =
-      xla::ShapeUtil::MakeShape(x->shape().element_type(), {rows, width});
   std::vector<HloInstruction*> parts;
   for (int64_t i = 0; i < kParts; ++i) {
     const int64_t start = std::min(i * width, length - width);
-    parts.push_back(computation->AddInstruction(HloInstruction::CreateSlice(
-        shape, x, {0, start}, {rows, start + width}, {1, 1})));
+    parts.push_back(Sliced({x, "rc"}, {{'c', start, width}}).value);
   }
   for (size_t apart = 1; apart < parts.size(); apart *= 2) {
     for (size_t i = 0; i < parts.size(); i += 2 * apart) {
-      parts[i] = computation->AddInstruction(HloInstruction::CreateBinary(
-          shape, operation, parts[i], parts[i + apart]));
+      parts[i] = x->parent()->AddInstruction(HloInstruction::CreateBinary(
+          parts[i]->shape(), operation, parts[i], parts[i + apart]));
     }
   }
   return parts.front();
@@ -66,12 +59,10 @@ HloInstruction* Folded(HloInstruction* x, HloOpcode operation) {
 
 void ProposeFolded(const HloInstruction& root, RuleContext& context,
                    std::vector<Proposal>& proposals) {
-  if (root.opcode() != HloOpcode::kReduce || !root.shape().IsArray() ||
-      !IsFolded(root.shape().element_type())) {
-    return;
-  }
+  if (root.opcode() != HloOpcode::kReduce || !root.shape().IsArray()) return;
   const std::optional<HloOpcode> operation = ReductionOf(root, context);
-  if (operation != HloOpcode::kMaximum && operation != HloOpcode::kMinimum) {
+  if (!operation.has_value() ||
+      !IsFolded(root.shape().element_type(), *operation)) {
     return;
   }
   const xla::Shape& shape = root.operand(0)->shape();
@@ -117,7 +108,8 @@ const Rule& FoldedRule() {
   static constexpr Rule rule = {
       "folded",
       "Rewrites the largest or smallest of many integers, of whole rows, as "
-      "that of parts of the row, elementwise. Exact.",
+      "that of parts of the row, elementwise; likewise whether any or all "
+      "truth values are true. Exact.",
       &ProposeFolded};
   return rule;
 }

@@ -5,10 +5,17 @@
 //   p = s32[m,n] dot(convert(x: s8[m,k]), convert(y: s8[k,n]))
 //
 // becomes a dot of x and y with the same sums, of 32 bits, which the library
-// multiplies 64 bytes at a time for 16 numbers.
+// multiplies 64 bytes at a time for 16 numbers. And products of floats for
+// those of truth values, for which the backend has a loop:
+//
+//   p = pred[m,n] dot(x: pred[m,k], y: pred[k,n])
+//
+// becomes  dot(convert(x), convert(y)) > 0, in f32.
 #include "absl/algorithm/container.h"
 #include "passes/proposals/dot_rules.h"
 #include "passes/proposals/labelled.h"
+#include "passes/proposals/number_keys.h"
+#include "xla/shape_util.h"
 
 namespace hloenv {
 namespace {
@@ -26,6 +33,29 @@ const HloInstruction* BytesOf(const HloInstruction& operand) {
   const xla::PrimitiveType type = bytes.shape().element_type();
   const bool is_narrow = type == xla::S8 || type == xla::PRED;
   return is_narrow && IsPlain(bytes) ? &bytes : nullptr;
+}
+
+void ProposeTruthDot(const HloInstruction& root, RuleContext&,
+                     std::vector<Proposal>& proposals) {
+  if (!IsPlainDot(root) || root.shape().element_type() != xla::PRED) return;
+  for (const HloInstruction* operand : root.operands()) {
+    if (operand->shape().element_type() != xla::PRED) return;
+  }
+  Propose(
+      TruthRule(), root, {root.operand(0), root.operand(1)},
+      [&root](absl::Span<HloInstruction* const> x) {
+        std::vector<HloInstruction*> operands;
+        for (HloInstruction* each : x) {
+          operands.push_back(Converted({each, ""}, xla::F32).value);
+        }
+        HloInstruction* counts = CloneBeside(
+            root, xla::ShapeUtil::ChangeElementType(root.shape(), xla::F32),
+            operands);
+        Elementwise build(counts->parent(), counts->shape());
+        return build.Compare(xla::ComparisonDirection::kGt, counts,
+                             build.Constant(0.0f));
+      },
+      proposals);
 }
 
 void ProposeNarrowDot(const HloInstruction& root, RuleContext&,
@@ -50,6 +80,15 @@ void ProposeNarrowDot(const HloInstruction& root, RuleContext&,
 }
 
 }  // namespace
+
+const Rule& TruthRule() {
+  static constexpr Rule rule = {
+      "truth",
+      "Rewrites a product of truth values as one of floats that is compared "
+      "with zero. Exact.",
+      &ProposeTruthDot};
+  return rule;
+}
 
 const Rule& NarrowRule() {
   static constexpr Rule rule = {

@@ -38,6 +38,8 @@ _LARGE_MATRICES = 2**16
 _MANY_PRODUCTS = 2**18
 # Multiplications of converted bytes from which a product of bytes was faster.
 _NARROW_PRODUCTS = 2**16
+# Rows, columns and terms from which products of floats were faster for truth values.
+_TRUTH_SIZE = 64
 # Rows, columns and terms from which a dot of complex numbers with as many was faster as
 # four dots of real ones.
 _SOME_ROWS = 16
@@ -71,6 +73,9 @@ def dot_forms(
         return ("sparse",)
     if "narrow" in offered and math.prod(sizes) >= _NARROW_PRODUCTS:
         return ("narrow",)
+    if "truth" in offered:
+        batch, *others = sizes
+        return ("truth",) if batch == 1 and min(others) >= _TRUTH_SIZE else ()
     return (
         *_vector_forms(sizes, offered),
         *(_complex_forms(sizes) if "parts" in offered else _real_forms(sizes)),
