@@ -62,6 +62,8 @@ _GROUPS = {
     "narrow.py": "language models in bf16; masks, labels, indices; the rules were set "
     "on these operations alone",
     "points.py": "pairs of points, functions of many numbers, bytes; likewise",
+    "filters.py": "wide filters, and networks of few features on single images; "
+    "likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }
