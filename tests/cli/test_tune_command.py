@@ -22,6 +22,7 @@ from hloenv.errors import ScriptError
 from hloenv.jax import Artefact, Recipe, Tuned
 from hloenv.rewrite.trace import ModuleId
 from hloenv.tune import DECISIONS
+from hloenv.tune.__main__ import main as run_as_tuned
 from hloenv.tune.__main__ import summary
 from hloenv.tune.recording import Hot, Recording
 from hloenv.tune.scripts import NO_TIME, TunedFunction, TunedScript
@@ -390,6 +391,28 @@ def test_a_script_that_runs_as_tuned_says_so(folder):
     assert "to tune it: hloenv tune train.py" in before
     (folder / "train.py").write_text("x = 1\n")
     assert "has no function of jax.jit that was called" in said()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.py", "hloenv.tune: file none.py does not exist\n"),
+        ("tuned", "hloenv.tune: tuned is a folder; give a Python file in it\n"),
+    ],
+)
+def test_what_is_no_script_is_one_line(folder, monkeypatch, capsys, name, message):
+    (folder / "tuned").mkdir()
+    monkeypatch.setattr(sys, "argv", ["hloenv.tune", name])
+    assert run_as_tuned() == 1
+    assert capsys.readouterr() == ("", message)
+
+
+def test_a_script_that_does_not_begin_has_no_summary(folder, monkeypatch, capsys):
+    (folder / "train.py").write_text("def")
+    monkeypatch.setattr(sys, "argv", ["hloenv.tune", "train.py"])
+    with pytest.raises(SyntaxError, match="invalid syntax"):
+        run_as_tuned()
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("code", [0, 7])

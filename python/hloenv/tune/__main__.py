@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ScriptError
 from .api import using
-from .recording import run_script
+from .recording import compile_script, run_script
 
 _MOST_SHOWN = 8
 
@@ -23,9 +23,16 @@ def main() -> int:
         return 2
     path = Path(sys.argv[1])
     try:
+        code = compile_script(path)
+    except (OSError, ScriptError) as error:
+        if error.__cause__ is not None:  # as Python shows it
+            raise error.__cause__ from None
+        sys.stderr.write(f"hloenv.tune: {error}\n")
+        return 1
+    try:
         with using() as functions:
             try:
-                run_script(path, sys.argv[2:])
+                run_script(path, sys.argv[2:], code)
             finally:
                 # Not in the place of what the script itself ends with.
                 with contextlib.suppress(Exception):
@@ -34,9 +41,6 @@ def main() -> int:
                     sys.stderr.flush()
     except ScriptError as error:  # the script's own, with its exit code
         raise error.__cause__ or error from None
-    except FileNotFoundError as error:
-        sys.stderr.write(f"hloenv.tune: {error}\n")
-        return 1
     return 0
 
 

@@ -8,18 +8,19 @@ of another transformation of jax belong to the outermost function.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
+import io
 import os
-import runpy
-import signal
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 from ..errors import ScriptError
@@ -32,15 +33,11 @@ from ..jax.wrapping import (
     top_level_test,
 )
 from ..runtime.jaxlib.package import require_jax
+from .deadline import Deadline, TimeUpError
 from .patching import identity_of, jit_replaced, own_jit_replaced
 
 # Of the arguments of all functions; where they are larger, a function is not tuned.
 _MAX_KEPT_BYTES = 1 << 31
-# Seconds that a script has to call a function, before it is ended anywhere.
-_GRACE_S = 1.0
-# And after which it is ended once more, where it takes that for an error; what it does
-# at its end, as writing a checkpoint, may take as long.
-_AGAIN_S = 30.0
 
 
 @dataclass
@@ -99,16 +96,12 @@ class Recording:
         ][:most]
 
 
-class _TimeUpError(BaseException):
-    """Ends a script that has run for long enough; no `except Exception` takes it."""
-
-
 class _Recorder:
     """What is known of the functions of one script."""
 
     def __init__(self, seconds: float) -> None:
         self.hot: dict[Any, Hot] = {}
-        self._end = time.monotonic() + seconds
+        self.deadline = Deadline(seconds)
         self._kept_bytes = 0
         self._is_at_top_level = top_level_test()
         self._jax = require_jax("hloenv tune")
@@ -117,8 +110,7 @@ class _Recorder:
         """Calls a function and notes the time."""
         if not self._is_at_top_level():
             return recorded.jitted(*args, **kwargs)
-        if time.monotonic() > self._end:
-            raise _TimeUpError
+        self.deadline.check()
         key = self._key(recorded, args, kwargs)
         found = None if key is None else self.hot.get(key)
         if key is not None and found is None:
@@ -188,7 +180,7 @@ class _Recorded:
         return self._recorder.call(self, args, kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str:
         """Copied and pickled as functions are: by name."""
@@ -208,11 +200,12 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
             soon anyway if this is the main thread.
 
     Raises:
-        FileNotFoundError: there is no such script.
+        OSError: there is no such script, or it cannot be read.
         ImportError: jax is missing.
         KeyboardInterrupt: Ctrl-C ends it before it has called a function.
         ScriptError: it fails before that.
     """
+    code = compile_script(path)
     recorder = _Recorder(seconds)
     started = time.perf_counter()
     is_complete, is_interrupted = True, False
@@ -226,10 +219,10 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
             jit_replaced(make, is_kept=True),
             own_jit_replaced(make),
             _exits_raised(),
-            _ended_after(seconds + _GRACE_S),
+            recorder.deadline.enforced(code),
         ):
-            run_script(path, argv)
-    except _TimeUpError:
+            run_script(path, argv, code)
+    except TimeUpError:
         is_complete = False
     except (KeyboardInterrupt, ScriptError) as error:
         if not recorder.hot:
@@ -260,49 +253,61 @@ def _exits_raised() -> Iterator[None]:
         os._exit = end
 
 
-@contextlib.contextmanager
-def _ended_after(seconds: float) -> Iterator[None]:
-    """Raises `_TimeUpError` in the block after so long; in the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        raise _TimeUpError
-
-    before = signal.signal(signal.SIGALRM, end)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, before)
-
-
-def run_script(path: Path, argv: Sequence[str]) -> None:
-    """Runs a script as the program `__main__`.
+def compile_script(path: Path) -> CodeType:
+    """The code of a script.
 
     Raises:
         FileNotFoundError: there is no such script.
+        OSError: it cannot be read.
+        ScriptError: it is a folder, or no Python.
+    """
+    if path.is_dir():
+        raise ScriptError(f"{path} is a folder; give a Python file in it")
+    if not path.exists():
+        raise FileNotFoundError(f"file {path} does not exist")
+    name = os.path.abspath(path)  # noqa: PTH100 (as Python: links are kept)
+    with io.open_code(name) as file:
+        text = file.read()
+    try:
+        return compile(text, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise _failed(path, error) from error
+
+
+def run_script(path: Path, argv: Sequence[str], code: CodeType) -> None:
+    """Runs a script as the program `__main__`.
+
+    Args:
+        path: of the script.
+        argv: its arguments.
+        code: of `compile_script`.
+
+    Raises:
         ScriptError: it fails, or ends with another exit code than 0.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"file {path} does not exist")
-    before = sys.argv, list(sys.path)
+    name = code.co_filename
+    module = ModuleType("__main__")
+    module.__file__ = name
+    module.__loader__ = SourceFileLoader("__main__", name)
+    vars(module).update(__builtins__=builtins, __cached__=None)
+    before = sys.argv, list(sys.path), sys.modules["__main__"]
     sys.argv = [str(path), *argv]
     # As for a script, imports from its own folder work.
     sys.path.insert(0, str(path.resolve().parent))
+    sys.modules["__main__"] = module
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        exec(code, vars(module))
     except SystemExit as error:
         if error.code not in (None, 0):
             raise ScriptError(f"{path} ended with exit code {error.code}") from error
     except Exception as error:
-        raise ScriptError(
-            f"{path} failed with {type(error).__name__}: {error_text(error)} "
-            "(--verbose: traceback)"
-        ) from error
+        raise _failed(path, error) from error
     finally:
-        sys.argv = before[0]
-        sys.path[:] = before[1]
+        sys.argv, sys.path[:], sys.modules["__main__"] = before
+
+
+def _failed(path: Path, error: Exception) -> ScriptError:
+    return ScriptError(
+        f"{path} failed with {type(error).__name__}: {error_text(error)} "
+        "(--verbose: traceback)"
+    )
