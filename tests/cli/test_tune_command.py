@@ -355,6 +355,28 @@ def test_ctrl_c_while_a_script_runs_tunes_what_has_run(folder):
     assert "tunes <lambda>: 20 calls" in err
 
 
+@pytest.mark.parametrize("words", [(), ("--verbose",)])
+def test_a_script_that_crashes_is_one_line(folder, words):
+    (folder / "train.py").write_text(
+        SCRIPT + "import os, signal, sys\nprint('before', file=sys.stderr)\n"
+        "os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "hloenv", "tune", "train.py", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    assert done.returncode == 1
+    assert "\nbefore\n" in done.stderr
+    assert done.stderr.endswith(
+        "error: train.py crashed (SIGSEGV): nothing is tuned; --verbose shows where, "
+        "--run-seconds ends it before\n"
+    )
+    assert ("train.py\", line 8 in <module>" in done.stderr) == bool(words)
+
+
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_found(folder):
     child = started(folder, "train.py", "--threads", "1", "-o", "a.tuned")

@@ -54,10 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_.code if isinstance(exit_.code, int) else _EXIT_FAILURE
     if argv is not None or getattr(args, "no_isolate", True):
         return _command(args)
+    target = getattr(args, "target", None) or ""
     return isolated(
         lambda: _command(args),
-        time_limit_s=args.time_limit,
-        memory_limit=args.memory_limit,
+        time_limit_s=getattr(args, "time_limit", None),
+        memory_limit=getattr(args, "memory_limit", None),
+        script=target if target.endswith(".py") else None,
     )
 
 

@@ -61,6 +61,7 @@ def isolated(
     *,
     time_limit_s: float | None = None,
     memory_limit: int | None = None,
+    script: str | None = None,
 ) -> int:
     """Runs `command` in a child of this process.
 
@@ -70,6 +71,8 @@ def isolated(
         command: returns an exit code.
         time_limit_s: time limit of the child.
         memory_limit: bytes that the child may allocate.
+        script: what else than XLA may crash; what it writes to stderr is then shown
+            at once.
 
     Returns:
         The exit code; 1 if the child crashed, after one line on stderr.
@@ -88,7 +91,8 @@ def isolated(
     if child == 0:
         end_with(parent)
         _is_isolated = True
-        _listen(heard)
+        if script is None:
+            _listen(heard)
         if memory_limit is not None:
             limit_memory(memory_limit)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -100,7 +104,7 @@ def isolated(
     with heard:
         if status is None:
             return _fail(f"the command reached its limit of {time_limit_s:g} s")
-        return _exit_code(os.waitstatus_to_exitcode(status), heard)
+        return _exit_code(os.waitstatus_to_exitcode(status), heard, script)
 
 
 def _listen(heard: IO[bytes]) -> None:
@@ -141,14 +145,14 @@ def _end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _exit_code(code: int, heard: IO[bytes]) -> int:
+def _exit_code(code: int, heard: IO[bytes], script: str | None) -> int:
     if code >= 0:
         heard.seek(0)
         os.write(2, printable(heard.read().decode(errors="replace")).encode())
         return code
     if -code in _PASSED_ON:
         return 128 - code
-    if -code == signal.SIGALRM:
+    if -code == signal.SIGALRM and script is None:
         return _fail(
             f"XLA did not finish reading the module in {READING_LIMIT_S} s, and was "
             "ended; --no-isolate removes this limit"
@@ -156,7 +160,10 @@ def _exit_code(code: int, heard: IO[bytes]) -> int:
     said = last_words(heard)
     if -code == signal.SIGKILL and not said:
         said = "the process was killed, possibly for lack of memory"
-    return _fail(f"XLA crashed ({signal_name(-code)})" + (f": {said}" * bool(said)))
+    elif script is not None:
+        said = "nothing is tuned; --verbose shows where, --run-seconds ends it before"
+    name = "XLA" if script is None else script
+    return _fail(f"{name} crashed ({signal_name(-code)})" + (f": {said}" * bool(said)))
 
 
 def _fail(message: str) -> int:

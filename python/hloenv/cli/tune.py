@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import math
 import signal
 import threading
@@ -129,6 +130,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="neither keep the result for hloenv.jit nor continue earlier tunings",
     )
     parser.add_argument("--list", action="store_true", help="list all decisions")
+    parser.add_argument(
+        "--no-isolate",
+        action="store_true",
+        help="do not run in a child process (which reports a crash of the script as an "
+        "error message)",
+    )
     add_store(parser)
     parser.add_argument(
         "--args",
@@ -261,6 +268,8 @@ def _tuned(
             options=options,
             on_change=view.show,
         )
+    if args.verbose and not faulthandler.is_enabled():
+        faulthandler.enable()
     view.say(f"runs {target}, for {args.run_seconds:g} s at most ...")
     return tune_script(
         target,
