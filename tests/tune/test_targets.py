@@ -83,6 +83,33 @@ def test_functions_that_cannot_be_tuned_are_refused(fn, args, reason):
         hloenv.tune(fn, *args)
 
 
+def tunes(x):
+    hloenv.tune(jnp.sin, x)
+    return x
+
+
+def tunes_an_array(x):
+    hloenv.tune(jnp.sin, np.ones(8, np.float32))
+    return x
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("fn", [tunes, tunes_an_array])
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap])
+def test_a_function_is_tuned_outside_of_transformations(fn, transform):
+    with pytest.raises(ArgumentError, match=r"call hloenv.tune outside .* with arrays"):
+        transform(fn)(X)
+
+
+@pytest.mark.jax
+def test_a_shape_is_no_argument():
+    shape = jax.ShapeDtypeStruct((8,), "float32")
+    with pytest.raises(ArgumentError, match=r"ShapeDtypeStruct.*give arrays"):
+        hloenv.tune(jnp.sin, shape)
+    with pytest.raises(ArgumentError, match=r"ShapeDtypeStruct.*give arrays"):
+        hloenv.tune(lambda a: a["x"], {"x": shape})
+
+
 @pytest.mark.jax
 def test_none_is_no_store_and_the_default_is_the_users(monkeypatch, tmp_path):
     stores = []

@@ -263,11 +263,38 @@ def test_wrong_options_are_errors(options):
         ({"stages": ("x",)}, "'x' is not a stage; use one or several of .*forms"),
         ({"stages": ()}, "there are no stages; use one or several of .*forms"),
         ({"stages": "forms"}, "stages must be a tuple of names, got 'forms'"),
+        ({"stages": 5}, "stages must be a tuple of names, got 5"),
+        ({"seconds": "5"}, "seconds must be a number > 0, got '5'"),
+        ({"timeout_s": "x"}, "timeout_s must be a number > 0, got 'x'"),
+        ({"seconds": True}, "seconds must be a number > 0, got True"),
+        ({"batch": "x"}, "batch must be an integer >= 1, got 'x'"),
+        ({"seed": "a"}, "seed must be an integer >= 0, got 'a'"),
+        ({"seed": -1}, "seed must be an integer >= 0, got -1"),
+        ({"seed": None}, "seed must be an integer >= 0, got None"),
+        ({"measurements": 1.5}, "measurements must be an integer >= 0, got 1.5"),
+        ({"workers": 1.5}, "workers must be an integer >= 1, got 1.5"),
+        ({"threads": 1.5}, "threads must be an integer >= 1, got 1.5"),
+        ({"threads": 10**6}, "from 1 to .*, the cores of this machine, got 1000000"),
+        ({"executor": 5}, "executor must be an object with a method `submit`.*got 5"),
+        ({"search": "nope"}, "search: no search is named 'nope'; .* are anneal"),
+        ({"search": 5}, "search must be the name of a search, or '' for none, got 5"),
+        ({"keep": "no"}, "keep must be a bool, got 'no'"),
+        ({"mode": []}, r"mode must be one of .* got \[\]"),
     ],
 )
 def test_wrong_options_say_what_is_allowed(options, message):
     with pytest.raises(ArgumentError, match=message):
         TuneOptions(**options)
+
+
+def test_options_of_numpy_and_other_machines_are_taken():
+    class Cluster:
+        def submit(self, task): ...
+
+    options = TuneOptions(seconds=np.float32(3), seed=np.int64(7), search="")
+    assert options.seconds == 3
+    assert TuneOptions(threads=10**6, executor=Cluster()).cores == 10**6
+    assert TuneOptions(search="my.py:Search", stages=["forms"]).proposals == 2
 
 
 def test_two_unsteady_controls_are_no_steady_one(simulated, program):

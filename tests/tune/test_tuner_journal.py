@@ -54,7 +54,8 @@ def test_a_build_that_ends_the_process_twice_is_left(simulated, program):
     assert configuration not in simulated.measured
 
 
-def test_results_with_other_threads_are_not_taken(simulated, program):
+def test_results_with_other_threads_are_not_taken(simulated, program, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
     tune(program, mode="sequence", measurements=4, threads=3)
     _, tuner = tune(program, mode="sequence", measurements=0, threads=1)
     assert tuner.state.num_known == 0

@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ..errors import ArgumentError
+import numpy as np
+
+from .._plugins import split_file
+from ..errors import ArgumentError, ArgumentTypeError
+from ..search import UnknownSearchError, describe_search
 from ..search.driver import DEFAULT_SEARCH
 from .decisions import CLASSES, Class
 from .stages import check_stages
@@ -67,15 +72,30 @@ class TuneOptions:
 
         Raises:
             ArgumentError: one is not allowed.
+            ArgumentTypeError: one is of another type.
         """
         for name in ("seconds", "timeout_s"):
             value = getattr(self, name)
+            if not _is_number(value):
+                raise ArgumentTypeError(f"{name} must be a number > 0, got {value!r}")
             if not 0 < value < math.inf:
                 raise ArgumentError(f"{name} must be a number > 0, got {value}")
-        if self.measurements is not None and self.measurements < 0:
+        _check_count("seed", self.seed, least=0)
+        for name, least in (
+            ("measurements", 0),
+            *[("threads", 1), ("workers", 1), ("batch", 1)],
+        ):
+            if (value := getattr(self, name)) is not None:
+                _check_count(name, value, least=least)
+        cores = os.cpu_count() or 1
+        if self.threads is not None and self.executor is None and self.threads > cores:
             raise ArgumentError(
-                f"measurements must be an integer >= 0, got {self.measurements}"
+                f"threads must be an integer from 1 to {cores}, the cores of this "
+                f"machine, got {self.threads}"
             )
+        for name in ("is_warm", "keep", "is_again"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ArgumentTypeError(f"{name} must be a bool, got {value!r}")
         if self.mode not in get_args(Mode):
             raise ArgumentError(
                 f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}"
@@ -84,14 +104,21 @@ class TuneOptions:
             raise ArgumentError(
                 f"numerics must be one of {', '.join(CLASSES)}, got {self.numerics!r}"
             )
-        if isinstance(self.stages, str):
-            raise ArgumentError(f"stages must be a tuple of names, got {self.stages!r}")
-        if self.stages is not None:
-            check_stages(self.stages)
-        for name in ("threads", "workers", "batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ArgumentError(f"{name} must be an integer >= 1, got {value}")
+        stages: Any = self.stages
+        if stages is not None:
+            if isinstance(stages, str) or not isinstance(stages, Iterable):
+                raise ArgumentTypeError(
+                    f"stages must be a tuple of names, got {stages!r}"
+                )
+            check_stages(stages)
+        if self.executor is not None and not callable(
+            getattr(self.executor, "submit", None)
+        ):
+            raise ArgumentTypeError(
+                "executor must be an object with a method `submit`, such as "
+                f"RayExecutor(), or None, got {self.executor!r}"
+            )
+        _check_search(self.search)
 
     @property
     def proposals(self) -> int:
@@ -102,3 +129,29 @@ class TuneOptions:
     def cores(self) -> int:
         """Cores of each measurement."""
         return self.threads or len(os.sched_getaffinity(0))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
+        value, bool
+    )
+
+
+def _check_count(name: str, value: Any, *, least: int) -> None:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise ArgumentTypeError(f"{name} must be an integer >= {least}, got {value!r}")
+    if value < least:
+        raise ArgumentError(f"{name} must be an integer >= {least}, got {value}")
+
+
+def _check_search(search: object) -> None:
+    if not isinstance(search, str):
+        raise ArgumentTypeError(
+            f"search must be the name of a search, or '' for none, got {search!r}"
+        )
+    if not search or split_file(search):
+        return
+    try:
+        describe_search(search)
+    except UnknownSearchError as error:
+        raise ArgumentError(f"search: {error}") from None

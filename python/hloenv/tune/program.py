@@ -20,7 +20,15 @@ from ..jax.kept import kept_key
 from ..jax.outputs import compare_bitwise
 from ..jax.recipe import Proposed, Recipe
 from ..jax.stages import Stages
-from ..jax.wrapping import Options, calls, copy_arrays, error_text, name_of, named
+from ..jax.wrapping import (
+    Options,
+    calls,
+    copy_arrays,
+    error_text,
+    name_of,
+    named,
+    top_level_test,
+)
 from ..runtime.executable import Engine
 from ..runtime.inputs import as_inputs
 from ..runtime.jaxlib.package import require_jax
@@ -123,8 +131,9 @@ def program_of_function(
             f"{name} cannot be tuned: it has compiler_options, which what is measured "
             "would not have; leave them out and tune the rest"
         )
-    stages = _traced(jax, fn, args, keywords, given)
     leaves = jax.tree.leaves((args, keywords))
+    _check_values(jax, name, leaves)
+    stages = _traced(jax, fn, args, keywords, given)
     reason = unsupported(jax, stages.traced, stages.lowered, leaves)
     if reason is not None:
         raise ArgumentError(f"{name} cannot be tuned: {reason}")
@@ -150,6 +159,28 @@ def program_of_function(
         options.donates,
         check,
     )
+
+
+def _check_values(jax: Any, name: str, leaves: Sequence[Any]) -> None:
+    """Checks that a function can be called here, and that its arguments have values.
+
+    Raises:
+        ArgumentError: jax traces this code, or an argument is a shape alone.
+    """
+    is_traced = not top_level_test()() or any(
+        isinstance(each, jax.core.Tracer) for each in leaves
+    )
+    if is_traced:
+        raise ArgumentError(
+            f"{name} cannot be tuned inside of a function of jax.jit, jax.grad or the "
+            "like, where its arguments have no values: call hloenv.tune outside of it, "
+            "with arrays"
+        )
+    if any(isinstance(each, jax.ShapeDtypeStruct) for each in leaves):
+        raise ArgumentError(
+            f"{name} cannot be tuned: an argument is a jax.ShapeDtypeStruct, which has "
+            "no values; give arrays, such as jax.numpy.ones(each.shape, each.dtype)"
+        )
 
 
 def _traced(
