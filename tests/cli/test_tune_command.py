@@ -148,13 +148,25 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
     assert "2.000x (1.900 to 2.100)" in out
     assert "other: it prints" in out
     assert "all calls: 3 s before, about 2 s with the result (1.500x)" in out
-    assert "(1.500x), without the first compilation (2.9 s); run it so with" in out
+    assert "(1.500x), without the first compilation (2.9 s)\nrun it so with:\n" in out
     assert out.count("no time: give more --seconds") == 1
     assert "python -m hloenv.tune train.py --x 1" in out
     assert len(Artefact.load("a.tuned").entries) == 1
     assert main([*words, "--json", "--args", "--x", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["calls_s"], found["expected_s"]) == (3.0, 2.0)
+
+
+def test_how_to_run_it_is_not_said_where_nothing_is_found(folder, monkeypatch, capsys):
+    hot = Hot("step", lambda: None, {}, (), {}, 10, 2.0)
+    found = TunedFunction(hot, entry_of("step"))
+    script = TunedScript(Recording((hot,), 4.0, True), (found,))
+    monkeypatch.setattr(command, "tune_script", lambda *_, **__: script)
+    assert main(["tune", "train.py"]) == 0
+    out = capsys.readouterr().out
+    assert "all calls: 2 s before, about 2 s with the result (1.000x)" in out
+    assert "run it" not in out
+    assert "python -m" not in out
 
 
 def test_the_prints_of_a_script_are_not_in_the_json(folder, capfd):
@@ -374,7 +386,7 @@ def test_a_script_that_crashes_is_one_line(folder, words):
         "error: train.py crashed (SIGSEGV): nothing is tuned; --verbose shows where, "
         "--run-seconds ends it before\n"
     )
-    assert ("train.py\", line 8 in <module>" in done.stderr) == bool(words)
+    assert ('train.py", line 8 in <module>' in done.stderr) == bool(words)
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 """The command `hloenv`: one file for each subcommand, `parser.py` for the grammar.
 
 Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 3 what -o
-asked for is not written, 130 interrupted by Ctrl-C, 141 broken pipe.
+asked for is not written, 130 interrupted by Ctrl-C (of `tune` 0, where there is a
+result), 141 broken pipe.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ Every command takes --json (one JSON object on stdout), --verbose (tracebacks) a
 --import FILE (your own policies, searches and estimators; --policy my.py:decide needs
 no --import).
 Exit codes: 0 success, 1 failure (one line states the error), 2 wrong usage, 3 the file
-of -o is not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C.
+of -o is not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C
+(tune: 0 where what was found until then is checked and kept).
 """
 
 

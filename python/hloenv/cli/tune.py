@@ -56,7 +56,8 @@ examples:
 
 TARGET is a Python script, whose functions of jax.jit are found as it runs; or a
 MODULE as of the other commands, in which FILE.py:FUNCTION that returns (fn, *args) is
-a function with arguments. Ctrl-C ends the search; what was found is checked and kept.
+a function with arguments. Ctrl-C ends the search; what was found is checked and kept
+(exit code 0; 130 where nothing has been recorded or measured yet).
 """
 _RUN_SECONDS = 60.0
 
@@ -417,9 +418,11 @@ def _print_script(found: TunedScript, args: argparse.Namespace) -> None:
     output.print_line(
         f"\nall calls: {output.format_seconds(before)} before, about "
         f"{output.format_seconds(after)} with the result ({before / after:.3f}x)"
-        f"{compiling}; run it so with:\n  python -m hloenv.tune {args.target} "
-        f"{' '.join(args.arguments)}".rstrip()
+        f"{compiling}"
     )
+    if not (found.artefact.is_identity or args.no_keep):
+        words = " ".join(["python -m hloenv.tune", args.target, *args.arguments])
+        output.print_line(f"run it so with:\n  {words}")
 
 
 def print_entry(entry: Tuned) -> None:
