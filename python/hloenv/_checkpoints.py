@@ -53,6 +53,11 @@ def read_checkpoint(
     path: str | os.PathLike[str], key: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The description and the tensors; call it in `damage_as`."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(
+            "it is a folder; give a file, such as best.safetensors in the folder of a "
+            "run"
+        )
     with needed_by("a checkpoint", "safetensors", "learn"):
         from safetensors import safe_open
     with safe_open(os.fspath(path), framework="pt") as file:

@@ -65,6 +65,36 @@ def check_no_folder(path: Path) -> None:
         raise IsADirectoryError(f"cannot write {path}: it is a folder; name a file")
 
 
+def check_folder(path: Path) -> None:
+    """Checks that files can be made in a folder, which need not exist yet.
+
+    Raises:
+        NotADirectoryError: it, or what it is to be in, is no folder.
+        PermissionError: this user may not write there.
+    """
+    here = path.absolute()
+    found = next(each for each in (here, *here.parents) if os.path.lexists(each))
+    if not found.is_dir():
+        raise NotADirectoryError(
+            f"cannot make the folder {path}: {found} is no folder; name another one"
+        )
+    if not os.access(found, os.W_OK):
+        raise PermissionError(
+            f"cannot write to the folder {path}: no permission to write to {found}"
+        )
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of writing in this block name the file, as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
 def _stays(path: Path) -> bool:
     """Whether it is a device, a pipe or a socket, or a link to an open file.
 

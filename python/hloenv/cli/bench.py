@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+from .._files import check_folder
 from .._registry import Info
 from ..bench import runner
 from ..bench.baselines import BASELINES
@@ -177,6 +178,7 @@ def run(args: argparse.Namespace) -> None:
     if args.list:
         _list()
         return
+    check_folder(args.output)
     is_threaded = args.threads > 1
     names = list(args.methods or HEURISTICS)
     if is_threaded and not args.methods:

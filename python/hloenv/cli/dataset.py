@@ -144,6 +144,9 @@ def _show(records: reader.Dataset, args: argparse.Namespace) -> None:
     if args.json:
         output.print_json({"modules": [_described(record) for record in chosen]})
         return
+    if not len(chosen):
+        output.print_line("no modules match")
+        return
     output.print_table(
         ("fingerprint", "split", "source", "instructions", "flops", "name"),
         [

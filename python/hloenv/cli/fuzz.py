@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from .._files import check_folder
 from ..errors import HloEnvError
 from ..fuzz.campaign import Campaign, Limits, Summary
 from ..fuzz.cases import REAL_SHARE
@@ -124,6 +125,7 @@ def run(args: argparse.Namespace) -> None:
         case = read_case(Path(args.replay))
         summary = Campaign(limits=limits).check(case)
     else:
+        check_folder(Path(args.output))
         sources, read = _real_modules(args.source, args.max_kb)
         share = 1.0 if _is_dataset(args.source) else REAL_SHARE
         campaign = Campaign(

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from .._files import naming
 from ..errors import ArgumentError
 from ..graph import dot, export, model_explorer
 from ..graph.hlo_graph import HloGraph
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> None:
         return
     text = _WRITERS[format_](graph, sources=sources)
     if args.output is not None:
-        Path(args.output).write_text(text + "\n", encoding="utf-8")
+        with naming(args.output):
+            Path(args.output).write_text(text + "\n", encoding="utf-8")
         _print_summary(args, graph, format_)
     elif not args.json:
         output.print_line(text)

@@ -146,7 +146,9 @@ def run(args: argparse.Namespace) -> int:
     game = Game(module, _stops(args))
     search = get_search(args.search, game, seed=args.seed)
     with output.progress("finding alternatives", is_shown=not args.json):
-        game.complete()
+        counts = [len(each) for each in game.complete()]
+    if not any(counts):
+        return _nothing(args, module.name)
     settings = Settings(
         engine=args.engine,
         threads=args.threads,
@@ -191,22 +193,34 @@ def run(args: argparse.Namespace) -> int:
     plotted = None if args.plot is None else _draw(args, module.name, found)
     result = _write(args, game, found)
     if args.json:
-        names = {
-            "module": module.name,
-            "search": args.search,
-            "estimator": args.estimator,
-        }
         data = found.to_json()
         for row, (candidate, _) in zip(data["measured"], found.measured, strict=True):
             row["trace"] = json.loads(game.episode(candidate.prefix).trace.to_json())
-        output.print_json({**names, **data, **result.to_json()})
+        output.print_json({**_names(args, module.name), **data, **result.to_json()})
     else:
-        _print(found, [len(each) for each in game.complete()])
+        _print(found, counts)
         output.print_flag_note(module, args.engine)
         if plotted is not None:
             output.print_line(plotted)
         result.print()
     return result.exit_code
+
+
+def _nothing(args: argparse.Namespace, name: str) -> int:
+    """Says that nothing is to be decided; returns the exit code."""
+    reason = "there is nothing to decide: no pass proposes a rewrite of the module"
+    result = Result(args, None, None, failure=reason)
+    if args.json:
+        found = SearchResult().to_json()
+        output.print_json({**_names(args, name), **found, **result.to_json()})
+    else:
+        output.print_line(f"{reason}; other passes: --pass, hloenv passes")
+        result.print()
+    return result.exit_code
+
+
+def _names(args: argparse.Namespace, name: str) -> dict[str, str]:
+    return {"module": name, "search": args.search, "estimator": args.estimator}
 
 
 def _draw(args: argparse.Namespace, name: str, found: SearchResult) -> str:

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 from .._charts import draw
+from .._files import check_folder
 from ..explorer.charts import training_charts
 from ..learn.curve import CURVE, read_curve
 from . import output
@@ -56,6 +57,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Trains as the kind says, and draws the curve, after Ctrl-C too."""
+    check_folder(Path(args.output))
     try:
         args.train(args)
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._files import naming
 from .._native import core, is_text
 from .._registry import load_attribute
 from ..errors import (
@@ -226,11 +227,13 @@ class HloModule:
         a reader continues from there. After all of XLA's passes a module has no
         position: compile it with `finish="none"`.
         """
+        data: bytes
         if os.fspath(path).endswith(".pb"):
-            Path(path).write_bytes(self.to_bytes())
+            data = self.to_bytes()
         else:
-            text = self._noted().to_text()
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            data = (self._noted().to_text() + "\n").encode()
+        with naming(path):
+            Path(path).write_bytes(data)
 
     def to_text(self, *, all_constants: bool = True) -> str:
         """HLO text, which `from_text` reads back.

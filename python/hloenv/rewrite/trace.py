@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import naming
 from .._native import core
 from ..errors import TraceError
 from ..hlo.module import HloModule
@@ -123,7 +124,8 @@ class Trace:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes JSON to `path`."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        with naming(path):
+            Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
