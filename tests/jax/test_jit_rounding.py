@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.jax import outputs, timed_call
+from hloenv.jax import timed_call
 from hloenv.jax.outputs import difference
 from hloenv.jax.stages import Stages
 from hloenv.jax.wrapping import moved_arguments
+from hloenv.runtime import moved as moved_module
 from support.jit_auto import FASTER, IMAGE, KERNEL, depthwise, normal
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
@@ -67,7 +68,7 @@ def test_a_chaotic_output_is_within_the_tolerance_of_the_largest(size):
 
 @pytest.mark.parametrize("slice_size", [100, 1 << 18])
 def test_one_element_that_moves_allows_nothing_to_others(monkeypatch, slice_size):
-    monkeypatch.setattr(outputs, "_SLICE", slice_size)
+    monkeypatch.setattr(moved_module, "_SLICE", slice_size)
     one = np.full(10_000, 100, np.float32)
     moved = one.copy()
     moved[7] = 0
@@ -87,7 +88,7 @@ def flips(seed, count, size=0.5):
 
 @pytest.mark.parametrize("slice_size", [100, 1 << 18])
 def test_other_elements_that_move_are_rounding_too(monkeypatch, slice_size):
-    monkeypatch.setattr(outputs, "_SLICE", slice_size)
+    monkeypatch.setattr(moved_module, "_SLICE", slice_size)
     one = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
     moved = one + flips(1, 20)
 
@@ -118,7 +119,7 @@ def test_other_elements_that_move_are_rounding_too(monkeypatch, slice_size):
 @pytest.mark.parametrize("slice_size", [100, 1 << 18])
 def test_what_some_move_of_the_last_bits_explains_is_rounding(monkeypatch, slice_size):
     """Rounding decides few elements: most moves change nothing."""
-    monkeypatch.setattr(outputs, "_SLICE", slice_size)
+    monkeypatch.setattr(moved_module, "_SLICE", slice_size)
     one = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
     pair = one, 2 * one
     asked = []
@@ -179,7 +180,7 @@ def test_integers_do_not_follow_the_last_bits_of_the_arguments():
 
 
 def test_a_large_output_that_follows_the_last_bits(monkeypatch):
-    monkeypatch.setattr(outputs, "_SLICE", 100)
+    monkeypatch.setattr(moved_module, "_SLICE", 100)
     one, other, moved = (LARGE + noise(seed, 1e-3) for seed in range(3))
     assert difference((one,), (other,))
     assert difference((one,), (other,), moved=lambda _: (moved,)) == ""

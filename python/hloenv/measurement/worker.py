@@ -39,6 +39,7 @@ from typing import IO, Any
 import numpy as np
 
 from .._native import core
+from .._typing import Array
 from ..errors import ArgumentError, HloEnvError, InvalidModuleError
 from ..hlo.module import HloModule, from_own_bytes
 from ..hlo.pipeline import finish
@@ -49,6 +50,7 @@ from ..process.frames import read_frame, write_frame
 from ..runtime.buffers import aligned
 from ..runtime.compare import OutputComparison, compare_outputs
 from ..runtime.executable import AnyExecutable, Engine, Executable, compile
+from ..runtime.moved import compare_moved
 from ..runtime.random_inputs import perturbed, random_inputs
 from ..runtime.step_times import StepTimes
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
@@ -60,6 +62,8 @@ _PERTURBATIONS = 3
 _KERNELS_NS = 2e8
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 30
 _QUANTILE = 30
+# Of a baseline; if it takes longer, it is not compiled again beside itself.
+_MAX_COMPILE_NS = 1_000_000_000
 # How often a worker checks whether its parent runs.
 _PARENT_POLL_S = 1.0
 
@@ -70,6 +74,8 @@ class Worker:
     def __init__(self) -> None:
         """Without a baseline."""
         self._baseline: AnyExecutable | None = None
+        # What it was compiled from.
+        self._source: tuple[Any, ...] = ()
         self._copies: Copies | None = None
         self._original: HloModule | None = None
         self._examples: list[Example] = []
@@ -111,9 +117,11 @@ class Worker:
         self, request: dict[str, Any], blobs: list[bytes]
     ) -> dict[str, Any]:
         module = from_own_bytes(blobs[0])
-        self._original = module
-        self._baseline = _compile(module, request)
-        self._copies = Copies(self._baseline)
+        source = _source(request, blobs[0])
+        if self._baseline is None or self._source != source:
+            self._baseline = _compile(module, request)
+            self._original, self._source = module, source
+            self._copies = Copies(self._baseline)
         if len(blobs) > 1:
             # Those of pickle are not aligned, and would be copied in each run.
             given = [[aligned(each) for each in pickle.loads(blobs[1])]]
@@ -145,7 +153,10 @@ class Worker:
                 "the module and its baseline must take the same inputs, got "
                 f"{_listed(module)} and {_listed(self._baseline.module)}"
             )
-        executable = _compile(module, request)
+        executable = self._baseline
+        takes_long = executable.compile_ns > _MAX_COMPILE_NS
+        if not takes_long or _source(request, proto) != self._source:
+            executable = _compile(module, request)
         comparison = self._compare(executable)
         self._loaded[request["key"]] = executable
         return {"compile_ns": executable.compile_ns, "outputs": asdict(comparison)}
@@ -177,6 +188,7 @@ class Example:
 
     def __init__(self, baseline: AnyExecutable, inputs: list[Any]):
         self.inputs = inputs
+        self._baseline = baseline
         self._expected = baseline(*inputs)
         # Outputs on perturbed inputs, to estimate the effect of rounding.
         self._perturbed_outputs = [
@@ -187,12 +199,23 @@ class Example:
     def compare(
         self, executable: AnyExecutable, original: HloModule
     ) -> OutputComparison:
-        """Compares with the baseline's outputs; if they differ, also with float64's."""
+        """Compares with the baseline's outputs.
+
+        If they differ, also with those for moved inputs, as `hloenv.jit` does, and with
+        those of float64.
+        """
         outputs = executable(*self.inputs)
         comparison = compare_outputs(
             self._expected, outputs, also=self._perturbed_outputs
         )
-        if comparison.is_equal or original.position is not None:
+        if comparison.is_equal:
+            return comparison
+        arrays = _arrays(self._expected), _arrays(outputs)
+        if len(arrays[0]) == len(arrays[1]) == len(outputs):
+            found = compare_moved(*arrays, moved=self._moved)
+            if found.is_equal:
+                return found
+        if original.position is not None:
             return comparison
         if self._in_float64 is None:
             try:
@@ -205,6 +228,12 @@ class Example:
         again = compare_outputs(self._expected, outputs, also=also)
         return replace(again, by_float64=True)
 
+    def _moved(self, draw: int) -> list[Array]:
+        """The baseline's outputs for inputs with other last bits."""
+        if draw < len(self._perturbed_outputs):
+            return _arrays(self._perturbed_outputs[draw])
+        return _arrays(self._baseline(*perturbed(self.inputs, seed=draw)))
+
     def _run_in_float64(self, original: HloModule) -> tuple[Any, ...]:
         """The outputs computed in float64, converted to the module's types."""
         wide = upcast_to_float64(original)
@@ -215,6 +244,17 @@ class Example:
             else wide_output.astype(output.dtype)
             for output, wide_output in zip(self._expected, outputs, strict=True)
         )
+
+
+def _arrays(outputs: Sequence[Array | None]) -> list[Array]:
+    """Those outputs that are arrays."""
+    return [each for each in outputs if each is not None]
+
+
+def _source(request: dict[str, Any], module: bytes) -> tuple[Any, ...]:
+    """The same for requests that compile the same code."""
+    options = request.get("options") or {}
+    return request["finish"], request["engine"], sorted(options.items()), module
 
 
 def _compile(module: HloModule, request: dict[str, Any]) -> AnyExecutable:
