@@ -217,14 +217,19 @@ def test_it_compiles_and_computes_the_same(kind, operation):
         ("f32", "add", "5", True),
         ("s32", "add", "3", True),
         ("f32", "maximum", "3", True),
+        ("f32", "add", "11", True),
+        ("f32", "add", "9", False),
     ],
 )
 def test_windows_of_the_same_elements_have_the_same_sums(
     kind, operation, size, is_offered
 ):
-    """Of three columns, several windows of five have all; an argmax sees ties."""
-    text = pooling(
-        *(kind, operation, f"40,{size}", "size=1x5 pad=0_0x2_2"),
-        NEUTRAL[kind, operation],
-    )
+    """Of three columns, several windows of five have all; an argmax sees ties.
+
+    Of nine, windows with gaps have all of the even ones.
+    """
+    window = "size=1x5 pad=0_0x2_2"
+    if int(size) > 5:
+        window = "size=1x5 pad=0_0x2_5 rhs_dilate=1x2"
+    text = pooling(kind, operation, f"40,{size}", window, NEUTRAL[kind, operation])
     assert ("dimensions" in rules(text)) == is_offered

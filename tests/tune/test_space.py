@@ -199,7 +199,17 @@ def test_a_rule_needs_what_uses_it():
     with_forms = left.with_choice("forms", "known")
     assert space.canonical(with_forms) == with_forms.with_choice(call, None)
     assert {label, call}.isdisjoint(each.name for each in space.active(PLAIN))
-    assert label not in {each.name for each in Space(numerics="exact").decisions}
+    exact = Space(numerics="exact", rules=[label])
+    assert label not in {each.name for each in exact.decisions}
+    other = left.with_choice("forms", "convolutions")
+    assert space.canonical(other) == Configuration((("forms", "convolutions"),))
+
+
+def test_what_a_search_has_decided_leaves_no_rule():
+    space = Space(rules=["dot-forms/swapped"])
+    graph = Configuration((("engine", "wheel"),), ((1,),))
+    both = graph.with_choice("forms", "known").with_choice("dot-forms/swapped", "left")
+    assert space.canonical(both) == graph
 
 
 def test_a_configuration_without_a_stage():

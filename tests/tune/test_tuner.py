@@ -12,10 +12,13 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError
-from hloenv.tune import TuneOptions, Tuner
+from hloenv.tune import Configuration, TuneOptions, Tuner
+from hloenv.tune import tuner as tuner_module
 from hloenv.tune.arms import Bandit
+from hloenv.tune.journal import Journal
 from hloenv.tune.measuring import Control
 from hloenv.tune.program import Check, program_of_module
+from hloenv.tune.rules import Rules, rules_for
 from support.tuning import MODULE, STAGES, STEADY, tune
 
 
@@ -363,6 +366,32 @@ def test_what_the_rules_take_is_measured_even_late(
         return STEADY
 
     monkeypatch.setattr(simulated, "control", control)
+    found = Rules(labels=("dot-forms/swapped",))
+    monkeypatch.setattr(tuner_module, "rules_for", lambda *_: found)
     entry, tuner = tune(program, seconds=1.0, keep=False)
     assert entry.label == label
     assert tuner.state.num_measured == bool(label)
+    # Where no rule applies, the budget holds.
+    monkeypatch.setattr(tuner_module, "rules_for", lambda *_: Rules())
+    _, tuner = tune(program, seconds=1.0, keep=False)
+    assert tuner.state.num_measured == 0
+
+
+def test_rules_are_looked_for_where_they_may_be_used(tmp_path):
+    module = hloenv.HloModule.from_text("""HloModule m
+ENTRY e { x = f32[4,64,64,1] parameter(0)
+  k = f32[5,5,1,1] parameter(1)
+  ROOT c = f32[4,64,64,1] convolution(x, k), window={size=5x5 pad=2_2x2_2},
+    dim_labels=b01f_01io->b01f }
+""")
+    journal = Journal(tmp_path / "a.journal", {})
+    assert rules_for(module, TuneOptions(), journal).labels
+    for options in (
+        TuneOptions(stages=("codegen",)),
+        TuneOptions(stages=("forms",), numerics="exact"),
+    ):
+        assert rules_for(module, options, journal) == Rules()
+    for _ in range(2):  # it has ended the process
+        journal.begin(Configuration((("forms", "known"),)))
+    again = Journal(tmp_path / "a.journal", {})
+    assert rules_for(module, TuneOptions(), again) == Rules()

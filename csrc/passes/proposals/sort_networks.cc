@@ -269,11 +269,10 @@ const Rule& NetworkRule() {
       "Rewrites a sort of up to 16 elements each, or 32 if at most half of the "
       "results are read, of numbers of up to 32 bits, or of integers alone, as "
       "minima and maxima of all first, second, and so on, elements. Exact; a "
-      "sort that need not be stable becomes so. Where the numbers are read, it "
-      "tells those below the smallest normal one apart, which the backend "
-      "takes "
-      "for zeros, and keeps the signs of not-a-numbers but not their other "
-      "bits.",
+      "sort that need not be stable becomes so. Where numbers are read, it "
+      "tells "
+      "those below the smallest normal one apart, which the backend takes for "
+      "zeros, and keeps the signs of not-a-numbers but not their other bits.",
       &ProposeNetwork};
   return rule;
 }

@@ -182,11 +182,9 @@ bool Overlaps(const xla::Window& window) {
 bool MayRepeat(const HloInstruction& root) {
   for (int d = 0; d < root.window().dimensions_size(); ++d) {
     const xla::WindowDimension& window = root.window().dimensions(d);
-    const int64_t span = (window.size() - 1) * window.window_dilation() + 1;
-    if (root.shape().dimensions(d) > 1 &&
-        span > root.operand(0)->shape().dimensions(d)) {
-      return true;
-    }
+    const int64_t elements =
+        root.operand(0)->shape().dimensions(d) / window.window_dilation();
+    if (root.shape().dimensions(d) > 1 && window.size() > elements) return true;
   }
   return false;
 }

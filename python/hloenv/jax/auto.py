@@ -51,6 +51,7 @@ _FIRST = {
             *("convolution-forms/terms", "dot-forms/as_stored"),
             *("convolution-forms/outputs", "convolution-forms/rows"),
             *("convolution-forms/patches", "convolution-forms/phases"),
+            "convolution-forms/bands",
         )
     )
 }

@@ -20,7 +20,11 @@ CONVOLUTION_ATTRIBUTES = (
     *("feature_group_count", "batch_group_count", "output_batch"),
     *("kernel_input_feature", "kernel_output_feature"),
     *(f"{name}_{d}" for name in ("sizes", "base_dilations") for d in _SPATIAL),
-    *(f"{name}_{d}" for name in ("low", "high", "window_dilations") for d in _SPATIAL),
+    *(
+        f"{name}_{d}"
+        for name in ("low", "high", "window_dilations", "strides")
+        for d in _SPATIAL
+    ),
     *(f"{name}_spatial_{d}" for name in ("input", "output") for d in _SPATIAL),
 )
 _ENDS = tuple((name, d) for d in _SPATIAL for name in ("low", "high"))
@@ -72,8 +76,9 @@ _MOST_TERMS = 256
 # Images up to which gradients with respect to kernels were slow, and output features up
 # to which they were, and without padding.
 _FEWEST_IMAGES, _FEW_IMAGES, _MOST_OUTPUTS, _FEWEST_OUTPUTS = 2, 4, 16, 3
-# Of the window that an image is as large as, where bands were faster.
-_MIN_SHARE = 0.2
+# Of the window that an image is as large as, where bands were faster; and positions
+# from which they were.
+_MIN_SHARE, _FEW_POSITIONS = 0.2, 300
 # Products from which a call of oneDNN was faster than XLA's own, and phases than a
 # convolution of few dilated pixels; and elements of the
 # window above which it was slower, as of gradients with respect to kernels, but for
@@ -93,6 +98,7 @@ class ConvolutionSizes:
         is_float64: the numbers have 64 bits.
         has_padding: the image has padding.
         has_window_dilation: as in gradients of convolutions with strides.
+        has_strides: there are strides.
     """
 
     groups: int
@@ -108,6 +114,7 @@ class ConvolutionSizes:
     is_float64: bool = False
     has_padding: bool = False
     has_window_dilation: bool = False
+    has_strides: bool = False
 
     @property
     def taps(self) -> int:
@@ -186,10 +193,9 @@ class ConvolutionSizes:
             return False
         if self.positions < self.taps:
             return self._has_fast_bands_of_gradient
-        rows = self.batch * self.positions
-        largest = rows * max(
-            self.window[1] * self.inputs, self.window[0] * self.outputs
-        )
+        if self.has_strides or self.positions < _FEW_POSITIONS:
+            return False
+        largest = self._largest_of_bands
         features = max(self.inputs, self.outputs)
         is_few = features <= _FEWEST_OF_BANDS
         if self.is_float64 and self.inputs > 1:
@@ -216,6 +222,12 @@ class ConvolutionSizes:
         return self.taps * self.inputs > _MOST_TERMS or is_slow
 
     @property
+    def _largest_of_bands(self) -> int:
+        """Elements of the largest array that the rule makes, but for the padding."""
+        rows = self.groups * self.batch * self.positions
+        return rows * max(self.window[1] * self.inputs, self.window[0] * self.outputs)
+
+    @property
     def _most_summed(self) -> int:
         """Elements of a window up to which sums of multiplications were faster."""
         if self.inputs == 1:
@@ -237,8 +249,10 @@ class ConvolutionSizes:
             return False
         if not self.has_padding:
             return self.inputs == 1 and self.outputs <= _FEWEST_OUTPUTS
-        if self.inputs <= _FEWEST_IMAGES:
+        if self.inputs == 1:
             return True
+        if self.inputs <= _FEWEST_IMAGES:
+            return self.batch > 1 or self.outputs <= _FEW_FEATURES
         return self.inputs <= _FEW_IMAGES and self.outputs <= 2 * self.batch
 
     def _dilated_forms(self) -> tuple[str, ...]:
@@ -285,13 +299,21 @@ class ConvolutionSizes:
             if products >= (_SOME_OF_ROWS if is_wide else _MANY_OF_ROWS):
                 others = ("rows", *others)
             is_slow = self.has_padding and not self.has_window_dilation
-            if self.batch == self.outputs == 1 and is_slow:
+            largest = products * math.isqrt(self.positions) // max(self.positions, 1)
+            if (
+                self.batch == self.outputs == 1
+                and is_slow
+                and largest <= _MOST_OF_BANDS
+            ):
                 others = (*others, "bands")
             return ("taps", *others) if is_depthwise else (*others, "taps")
+        bands: tuple[str, ...] = ()
+        if len(self.image) == 2 and not self.has_strides:
+            bands = ("bands",) if self._largest_of_bands <= _MOST_OF_BANDS else ()
         if self.is_larger_than_image:
-            return ("outputs", "taps", "bands")
+            return ("outputs", "taps", *bands)
         if self.inputs == 1:
-            return ("taps", "bands")
+            return ("taps", *bands)
         if self.has_base_dilation:
             return ("phases",)
         features = self.groups * self.inputs
@@ -359,4 +381,5 @@ def convolution_at(
         has_window_dilation=any(
             attributes[f"window_dilations_{d}"] > 1 for d in spatial
         ),
+        has_strides=any(attributes[f"strides_{d}"] > 1 for d in spatial),
     )

@@ -180,6 +180,8 @@ class RulesArm(NearArm):
             Configuration(tuple(sorted(each.items()))) for each in (*first, *_RULES)
         )
         self._waiting = [space.canonical(each) for each in found if space.has(each)]
+        # What `hloenv.jit` would take.
+        self.first = self._waiting[0] if self._waiting else None
 
 
 class JointArm:

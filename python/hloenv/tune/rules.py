@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 from ..errors import HloEnvError
 from ..jax.auto import calls_of, forms_of
 from ..jax.library import OPTION, options_for
-from ..jax.onednn import has_onednn
+from ..jax.onednn import has_onednn, is_cache_on
 from ..policies.known_calls import CALL_PASSES
 from .decisions import DECISIONS
+from .space import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..hlo.module import HloModule
+    from .journal import Journal
+    from .options import TuneOptions
 
 # Of rules that a tuning may leave to XLA, those that apply most often.
 _MAX_RULES = 16
@@ -44,7 +47,8 @@ def rules_of(module: HloModule) -> Rules:
     """
     try:
         forms = forms_of(module)
-        calls = calls_of(module) if has_onednn() else None
+        # Not to be asked while the cache is on.
+        calls = calls_of(module) if not is_cache_on() and has_onednn() else None
         options = options_for(module if forms is None else forms.applied)
     except HloEnvError:
         return Rules()
@@ -54,6 +58,24 @@ def rules_of(module: HloModule) -> Rules:
             counts[label] = count
     labels = sorted(counts, key=lambda each: (-counts[each], each))
     return Rules(tuple(labels[:_MAX_RULES]), _library(options))
+
+
+def rules_for(module: HloModule, options: TuneOptions, journal: Journal) -> Rules:
+    """What the rules find, where a tuning may use it.
+
+    Nothing if finding it has ended the process before.
+
+    Args:
+        module: from before XLA's passes.
+        options: of the tuning.
+        journal: of it.
+    """
+    used = options.stages is None or "forms" in options.stages
+    first = Configuration((("forms", "known"),))
+    if not used or options.numerics == "exact" or first in journal.crashed:
+        return Rules()
+    with journal.running(first):
+        return rules_of(module)
 
 
 def _library(options: Mapping[str, object]) -> str:

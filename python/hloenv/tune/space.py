@@ -174,31 +174,39 @@ class Space:
     def canonical(self, configuration: Configuration) -> Configuration:
         """The same without choices that have no effect.
 
-        These are XLA's own, and those of decisions that the engine does not have.
+        These are XLA's own, and those of decisions that the engine does not have, or
+        that need another decision.
         """
-        engines = self.engines(configuration)
-        active = self.active(configuration)
-        kept = []
-        for name, choice in configuration.choices:
-            decision = self.decision(name)
-            if decision in active and choice != decision.choices[0].name:
-                kept.append((name, choice))
-        graph = configuration.graph if engines == WHEEL else ()
-        if graph:  # it decides what these would
-            kept = [pair for pair in kept if not self._is_graph(*pair)]
-        return Configuration(tuple(sorted(kept)), graph)
-
-    def _is_graph(self, name: str, choice: str) -> bool:
-        return self.decision(name).choice(choice).point is not None
+        graph = configuration.graph if self.engines(configuration) == WHEEL else ()
+        # It decides what others would.
+        kept = tuple(
+            (decision.name, choice.name)
+            for decision, choice in self.chosen(configuration)
+            if not graph or choice.point is None
+        )
+        active = self.active(Configuration(kept))
+        return Configuration(
+            tuple(sorted(pair for pair in kept if self.decision(pair[0]) in active)),
+            graph,
+        )
 
     def active(self, configuration: Configuration) -> tuple[Decision, ...]:
         """The decisions that have an effect beside the others of a configuration."""
         engines = self.engines(configuration)
-        chosen = {decision.name for decision, _ in self.chosen(configuration)}
+        chosen = {
+            decision.name: choice for decision, choice in self.chosen(configuration)
+        }
+
+        def is_used(decision: Decision) -> bool:
+            """Whether what it needs decides rewrites of its pass."""
+            if not decision.needs:
+                return True
+            choice = chosen.get(decision.needs)
+            passes = choice.point.passes if choice and choice.point else ()
+            return decision.name.split("/")[0] in passes
+
         return tuple(
-            each
-            for each in self.decisions
-            if engines in each.engines and (not each.needs or each.needs in chosen)
+            each for each in self.decisions if engines in each.engines and is_used(each)
         )
 
     def chosen(self, configuration: Configuration) -> list[tuple[Decision, Choice]]:
@@ -249,9 +257,8 @@ class Space:
         """The stages whose choices a new best configuration may have made worse."""
         changed = {name for name, _ in set(old.choices) ^ set(new.choices)}
         stages = {self.decision(name).stage for name in changed}
-        if (
-            len(stages) > 1
-        ):  # one from elsewhere may lack what single stages have gained
+        # One from elsewhere may lack what single stages have gained.
+        if len(stages) > 1:
             return set(self.stages)
         return {each for stage in stages for each in reopened_by(stage, self.stages)}
 

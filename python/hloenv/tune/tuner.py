@@ -29,7 +29,7 @@ from .keeping import keep
 from .measuring import Control, Measuring, inputs_key, is_lost
 from .options import TuneOptions
 from .program import Program
-from .rules import rules_of
+from .rules import rules_for
 from .space import Configuration, Space
 from .state import OnChange, State, score
 
@@ -69,7 +69,11 @@ class Tuner:
         self._options = options
         self._store = store if options.keep else None
         self._on_change = on_change or (lambda _: None)
-        self._rules = rules_of(program.module)
+        self._journal_path = journal_path(kept_path(program.key))
+        self._features = features_of(program.module)
+        path = self._journal_path if options.keep else None
+        self._journal = Journal(path, self._features)
+        self._rules = rules_for(program.module, options, self._journal)
         self.space = Space(
             options.stages,
             numerics=options.numerics,
@@ -83,10 +87,6 @@ class Tuner:
                 f"{' and donated arguments' if program.donates else ''}; add stages, "
                 "such as engine, which others need, or allow a wider numerical class"
             )
-        self._journal_path = journal_path(kept_path(program.key))
-        self._features = features_of(program.module)
-        path = self._journal_path if options.keep else None
-        self._journal = Journal(path, self._features)
         self.state = State(program, seconds_left=options.seconds, journal=path)
         # By the key of the candidate, which several configurations may share.
         self._by_key: dict[str, Result] = {}
@@ -213,11 +213,11 @@ class Tuner:
             for result in self.state.results.values():
                 self._tell(result)
             # A short budget is not to end before what is known to gain.
-            known = [each for each in self._arms if each.name == "near"]
-            known.append(RulesArm(self.space, library=self._rules.library))
-            for arm in known:
-                self._explore_one(measuring, arm)
-            for arms in (known, self._arms):
+            rules = RulesArm(self.space, library=self._rules.library)
+            if self._rules.labels and rules.first not in self._proposed:
+                self._explore_one(measuring, rules)
+            near = [each for each in self._arms if each.name == "near"]
+            for arms in ([*near, rules], self._arms):
                 self._explore(measuring, arms, end=_SEARCH_SHARE)
             return
         used = [each for each in self.space.stages if self.space.of_stage(each)]
@@ -250,8 +250,6 @@ class Tuner:
 
     def _explore_one(self, measuring: Measuring, arm: Arm) -> None:
         """Measures one proposal, even if that takes longer than the budget."""
-        if self.state.num_known:
-            return
         limit = self.state.num_measured + 1
         most = self._options.measurements
         limit = limit if most is None else min(limit, most)
