@@ -50,8 +50,8 @@ Labelled Renamed(Labelled array, char from, char to) {
 }
 
 // With one more dimension, in front of all but the groups.
-Labelled InFront(const std::vector<Labelled>& parts, char label,
-                 absl::string_view order) {
+Labelled StackedFirst(const std::vector<Labelled>& parts, char label,
+                      absl::string_view order) {
   const std::string others = Those(parts[0], order);
   const size_t at = others.find('g') == 0 ? 1 : 0;
   return Stacked(parts, label,
@@ -72,7 +72,7 @@ absl::StatusOr<HloInstruction*> BuildByTaps(const Bands& bands, Images x) {
     columns.push_back(Sliced(
         input, {{'1', across.OffsetOf(tap), across.output, across.stride}}));
   }
-  const Labelled patches = InFront(columns, 'y', "gib01");
+  const Labelled patches = StackedFirst(columns, 'y', "gib01");
   const Labelled products =
       DotOf(kernel, patches, Those(kernel, "gxo") + Those(patches, "b01"),
             WithOperandsSwapped(sums));
@@ -116,8 +116,8 @@ absl::StatusOr<HloInstruction*> BuildByPositions(const Bands& bands, Images x) {
         {{'x', first, bands.rows() - first - size, down.window_dilation - 1}});
     rows.push_back(Renamed(row, 'x', 'r'));
   }
-  const Labelled windows = InFront(columns, '1', "gbiry");
-  const Labelled kernels = InFront(rows, '0', "goiry");
+  const Labelled windows = StackedFirst(columns, '1', "gbiry");
+  const Labelled kernels = StackedFirst(rows, '0', "goiry");
   return convolution.Finish(DotOf(
       windows, kernels, Those(windows, "g1b") + Those(kernels, "0o"), sums));
 }
