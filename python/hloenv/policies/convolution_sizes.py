@@ -65,9 +65,9 @@ _SOME_FEATURES, _FEWEST_FEATURES = 16, 4
 # Of bands: features up to which they are few, and elements of the arrays that are made
 # then, and otherwise.
 _FEWEST_OF_BANDS, _MOST_OF_BANDS, _SOME_OF_BANDS = 4, 10_000_000, 3_600_000
-# Elements of a window up to which sums of multiplications were faster, and of large
-# windows.
-_MOST_SUMMED, _LARGE_WINDOW = 169, 49
+# Elements of a window up to which sums of multiplications were faster: of one input
+# feature, of few, and of those where they are slow.
+_MOST_SUMMED, _LARGE_WINDOW, _SMALL_WINDOW = 169, 48, 24
 # Input features of the widest convolutions that are slow; of at least a window of so
 # many elements if there is one output feature.
 _MOST_INPUTS, _WINDOW_OF_MANY = 16, 81
@@ -217,7 +217,7 @@ class ConvolutionSizes:
             return False
         # Where the rule terms does not apply, and where it was not faster.
         is_slow = self.inputs == _FEW_INPUTS and (
-            self.outputs == 2 or (self.outputs == 1 and self.taps > _LARGE_PATCH // 5)
+            self.outputs == 2 or (self.outputs == 1 and self.taps > _SMALL_WINDOW)
         )
         return self.taps * self.inputs > _MOST_TERMS or is_slow
 
@@ -233,7 +233,7 @@ class ConvolutionSizes:
         if self.inputs == 1:
             return _MOST_SUMMED
         is_slow = self.inputs == 2 or self.is_transposed
-        return _LARGE_WINDOW // 2 if is_slow else _LARGE_WINDOW - 1
+        return _SMALL_WINDOW if is_slow else _LARGE_WINDOW
 
     @property
     def _has_fast_bands_of_gradient(self) -> bool:
