@@ -18,6 +18,7 @@ from hloenv.jax import compare as jax_compare
 from hloenv.jax import decider, numpy_calls, outputs, shared, timed_call
 from hloenv.jax.compare import compare
 from hloenv.jax.outputs import compare_bitwise
+from hloenv.runtime import moved as moved_module
 from hloenv.runtime.compare import compare_outputs
 
 pytestmark = pytest.mark.jax
@@ -61,7 +62,7 @@ RISING = VALUES * np.linspace(0, 1000, 1000) ** 2
 )
 @pytest.mark.parametrize("change", [0.0, 1e-9, 1e-6, 1e-3, 0.3, np.nan])
 def test_slices_are_compared_as_the_whole(expected, change, monkeypatch):
-    monkeypatch.setattr(outputs, "_SLICE", 64)
+    monkeypatch.setattr(moved_module, "_SLICE", 64)
     kind = expected.dtype.kind
     for at in (3, 500, 997):
         actual = expected.copy()
@@ -76,7 +77,7 @@ def test_slices_are_compared_as_the_whole(expected, change, monkeypatch):
 
 
 def test_the_worst_of_several_leaves_is_named(monkeypatch):
-    monkeypatch.setattr(outputs, "_SLICE", 64)
+    monkeypatch.setattr(moved_module, "_SLICE", 64)
     expected = [np.ones(5), np.ones((10, 100)), np.zeros((0, 3)), np.ones(70)]
     actual = [each.copy() for each in expected]
     actual[1][7, 3] = 3.0
