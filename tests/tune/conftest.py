@@ -3,12 +3,26 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script that has jax."""
+
+    def write(text):
+        path = tmp_path / "script.py"
+        path.write_text("import jax, jax.numpy as jnp, sys\n" + textwrap.dedent(text))
+        return path
+
+    return write
 
 
 # The tests of this folder are not collected without jax; this file is.

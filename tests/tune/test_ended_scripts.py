@@ -19,16 +19,6 @@ from hloenv.tune.state import State
 pytestmark = pytest.mark.jax
 
 
-@pytest.fixture
-def script(tmp_path):
-    def write(text):
-        path = tmp_path / "script.py"
-        path.write_text("import jax, jax.numpy as jnp, sys\n" + textwrap.dedent(text))
-        return path
-
-    return write
-
-
 def recorded(path, *, seconds):
     return record(path, (), seconds=seconds)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import functools
 import sys
-import textwrap
 from pathlib import Path
 
 import jax
@@ -29,16 +28,6 @@ from hloenv.tune.state import State
 from support.run_child import run_python
 
 pytestmark = pytest.mark.jax
-
-
-@pytest.fixture
-def script(tmp_path):
-    def write(text):
-        path = tmp_path / "script.py"
-        path.write_text("import jax, jax.numpy as jnp, sys\n" + textwrap.dedent(text))
-        return path
-
-    return write
 
 
 def recorded(path, *argv, seconds=60.0):

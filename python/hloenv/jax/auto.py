@@ -338,7 +338,7 @@ def calls_of(module: HloModule) -> Decided | None:
         None if no call is known to be faster.
     """
     passes, name = _CALLS
-    whole = inlined(module)
+    whole = _inlined(module)
     calls = decide(whole, get_policy(name), as_pipelines(passes), route="stablehlo")
     if not calls.num_accepted:
         return None
@@ -353,7 +353,7 @@ def calls_of(module: HloModule) -> Decided | None:
     )
 
 
-def inlined(module: HloModule) -> HloModule:
+def _inlined(module: HloModule) -> HloModule:
     """As XLA's first passes leave it.
 
     A gradient gets what the function itself has computed, such as weights, as arguments
@@ -376,7 +376,7 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
     policy = get_policy(name)
     if rules is not None:
         policy = only_rules(policy, rules.__contains__)
-    decided = decide(inlined(module), policy, as_pipelines(passes), route="stablehlo")
+    decided = decide(_inlined(module), policy, as_pipelines(passes), route="stablehlo")
     return replace(decided, module=module) if decided.num_accepted else None
 
 

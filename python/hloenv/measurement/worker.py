@@ -57,6 +57,8 @@ from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .timing import Copies, Plan, time_against
 
 _PERTURBATIONS = 3
+# Seconds of runs on further perturbed inputs, where outputs differ.
+_MOVING_S = 2.0
 
 # Approximate time of the rounds of a batch of kernels, and limits of their number.
 _KERNELS_NS = 2e8
@@ -212,7 +214,7 @@ class Example:
             return comparison
         arrays = _arrays(self._expected), _arrays(outputs)
         if len(arrays[0]) == len(arrays[1]) == len(outputs):
-            found = compare_moved(*arrays, moved=self._moved)
+            found = compare_moved(*arrays, moved=self._moved, seconds=_MOVING_S)
             if found.is_equal:
                 return found
         if original.position is not None:
