@@ -105,9 +105,15 @@ def test_a_module_without_a_cost_has_no_options(monkeypatch):
 
 
 def test_reductions_of_short_rows_are_measured_to_be_faster():
-    fast = hloenv.jit(column_sums)
-    for _ in range(2):
-        assert_same(fast(COLUMNS), jax.jit(column_sums)(COLUMNS))
+    # Large, and three times at most: other processes may hide a gain once.
+    x = normal(300_000, 4)
+    for _ in range(3):
+        fast = hloenv.jit(column_sums, remember=False)
+        for _ in range(2):
+            assert_same(fast(x), jax.jit(column_sums)(x))
+        if fast.decided:
+            break
+    assert fast.decided, fast.explain()
     (one,) = fast.decided
     assert one.left_out == "reductions"
     assert one.interval[0] > 1.02
