@@ -139,6 +139,14 @@ def test_perturbed_inputs_are_one_unit_away():
     assert (a != moved).all()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_numbers_are_perturbed_without_a_warning(dtype):
+    largest = np.full(20, np.finfo(dtype).max)
+    (moved,) = perturbed([largest])
+    assert set(moved) == {np.inf, np.nextafter(largest[0], 0)}
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_numbers_of_16_bits_are_perturbed_too(name):
     a = np.linspace(0.5, 0.9, 50).astype(ml_dtypes.bfloat16 if name[0] == "b" else name)

@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/own_kernel.h"
+#include "passes/proposals/roll_halos.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -37,8 +38,6 @@ constexpr size_t kMaxVisited = 256;
 // Levels of readers of readers, and their number, up to which they are counted.
 constexpr int kMaxLevels = 4;
 constexpr double kMaxCounted = 64;
-// Smaller arrays are computed in less time than a kernel takes to start.
-constexpr int64_t kMinElements = 256;
 // Additions of a function, such as an exponential; and those from which on an
 // expression that is computed again is worth keeping.
 constexpr int64_t kFunctionCost = 12;
@@ -224,7 +223,7 @@ void ProposeIf(bool is_repeated, const Rule& rule,
                std::vector<Proposal>& proposals) {
   if (!instruction.IsElementwise() || instruction.operand_count() == 0 ||
       instruction.IsRoot() || !IsPlain(instruction) ||
-      xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinElements) {
+      xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept) {
     return;
   }
   // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
@@ -300,7 +299,7 @@ const Rule& BoundedRule() {
 
 absl::Span<const Rule> FusionCutRules() {
   static const auto* rules =
-      new std::vector<Rule>{BoundedRule(), RepeatedRule()};
+      new std::vector<Rule>{BoundedRule(), HaloRule(), RepeatedRule()};
   return *rules;
 }
 
@@ -310,8 +309,8 @@ PassInfo FusionCutsPass() {
   return RulePass(
       "fusion-cuts", "hloenv::FusionCuts",
       "Proposes to keep elementwise arrays in memory that XLA's fusion would "
-      "compute again for each reader at another place. Run it before layout "
-      "assignment.",
+      "compute again for each reader at another place, and rolled arrays with "
+      "their ends on both sides. Run it before layout assignment.",
       FusionCutRules(), [](const Options& options) {
         return MakeRulePass("fusion-cuts", FusionCutRules(), options);
       });

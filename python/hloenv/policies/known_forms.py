@@ -128,7 +128,7 @@ _MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors; and
 # elements from which they were faster in memory.
-_OF_CUTS, _CUT = frozenset(("repeated", "bounded")), 2048
+_OF_CUTS, _CUT = frozenset(("repeated", "bounded", "halo")), 2048
 # Bytes of them together above which none is in memory: there may be no place for them.
 _MOST_CUT_BYTES = 2**30
 
