@@ -64,6 +64,7 @@ _GROUPS = {
     "points.py": "pairs of points, functions of many numbers, bytes; likewise",
     "filters.py": "wide filters, and networks of few features on single images; "
     "likewise",
+    "rolls.py": "steps on grids without an edge, and their gradients; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }

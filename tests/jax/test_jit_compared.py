@@ -173,6 +173,44 @@ def test_other_outputs_are_never_used(monkeypatch):
     assert fn.decided == []
 
 
+DIFFERENT = Comparison(is_equal=False, reason="its outputs differ: all of them")
+
+
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize("is_another_used", [True, False])
+def test_versions_that_differ_are_no_warning_where_another_is_used(
+    verdicts, is_another_used
+):
+    fast = jit(lambda x: (jnp.argsort(x), jnp.sin(x)), remember=False)
+    verdicts += [DIFFERENT, *[FASTER if is_another_used else DIFFERENT] * 9]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fast(jnp.tanh(jnp.arange(10_000.0)))
+    assert any(DIFFERENT.reason in each.reason for each in fast.considered)
+    assert bool(fast.decided) == is_another_used
+    found = [each for each in caught if each.category is FallbackWarning]
+    assert len(found) == (0 if is_another_used else 1)
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_settings_of_numpy_do_not_matter():
+    """What overflows in a comparison: inputs moved by a unit, errors, squares."""
+
+    def fn(x, mask):
+        return jnp.argsort(x, 1), jnp.cumsum(jnp.sin(x) + mask * 0, 1), jnp.sin(x)
+
+    x = np.random.default_rng(0).standard_normal((64, 300), np.float32)
+    mask = np.where(x > 0, np.finfo(np.float32).min, np.float32(1e-38))
+    fast = jit(fn, remember=False)
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            found = fast(x, mask)
+    assert fast.decided
+    for one, other in zip(found, jax.jit(fn)(x, mask), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
 def test_side_effects_happen_once():
     seen = []
 

@@ -19,9 +19,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
+#include "passes/proposals/cut_rules.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/own_kernel.h"
-#include "passes/proposals/roll_halos.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -298,8 +298,8 @@ const Rule& BoundedRule() {
 }
 
 absl::Span<const Rule> FusionCutRules() {
-  static const auto* rules =
-      new std::vector<Rule>{BoundedRule(), HaloRule(), RepeatedRule()};
+  static const auto* rules = new std::vector<Rule>{
+      BoundedRule(), HaloRule(), JoinedRule(), RepeatedRule()};
   return *rules;
 }
 
@@ -310,7 +310,8 @@ PassInfo FusionCutsPass() {
       "fusion-cuts", "hloenv::FusionCuts",
       "Proposes to keep elementwise arrays in memory that XLA's fusion would "
       "compute again for each reader at another place, and rolled arrays with "
-      "their ends on both sides. Run it before layout assignment.",
+      "their ends on both sides; and concatenations for sums of padded arrays. "
+      "Run it before layout assignment.",
       FusionCutRules(), [](const Options& options) {
         return MakeRulePass("fusion-cuts", FusionCutRules(), options);
       });

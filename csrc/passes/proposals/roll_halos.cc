@@ -9,14 +9,13 @@
 // A fused kernel asks for each element of a concatenation which part it is in,
 // and LLVM makes no vectors of that along rows, nor of a roll along one
 // dimension of a roll along another, as around the corners of a grid.
-#include "passes/proposals/roll_halos.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "passes/proposals/cut_rules.h"
 #include "passes/proposals/own_kernel.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_instruction.h"

@@ -31,7 +31,10 @@ Route = Literal["stablehlo", "wheel", "jaxlib"]
 _MAX_ROUNDS = 4
 # Forms in which there is something that may get another one.
 _OPENING = frozenset(
-    ("fusion-cuts/repeated", "fusion-cuts/bounded", "reduce-forms/packed_index")
+    (
+        *("fusion-cuts/repeated", "fusion-cuts/bounded", "fusion-cuts/joined"),
+        "reduce-forms/packed_index",
+    )
 )
 # Serialized modules that are larger are not kept.
 _MAX_KEPT_BYTES = 1 << 18

@@ -537,12 +537,14 @@ class Decider:
             if each.replaced is not None:
                 self.replacements.leave(each.replaced)
             each.free()
-            if each.is_fault:
-                self._wrapped.fall_back(each.reason)
             self.considered.leave(
                 each.decided, each.reason or "another version is faster"
             )
         if best is None:
+            for reason in dict.fromkeys(
+                each.reason for each in trials if each.is_fault
+            ):
+                self._wrapped.fall_back(reason)
             return None
         self.shared.forget(signature)
         if best.lowered is not None:

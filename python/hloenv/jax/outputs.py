@@ -16,6 +16,7 @@ from ..runtime.moved import compare_moved, slices
 from .flat import to_flat
 
 
+@np.errstate(all="ignore")
 def difference(
     expected: Any,
     actual: Any,
@@ -53,6 +54,7 @@ def are_all_nan(outputs: Any) -> bool:
     return bool(arrays) and are_nan(*arrays)
 
 
+@np.errstate(all="ignore")
 def compare_bitwise(expected: Any, actual: Any) -> bool:
     """Whether two pytrees of arrays have the same types and bits."""
     jax = require_jax("hloenv.tune")

@@ -126,9 +126,11 @@ _MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
 # some 100 to 1,000 operations.
 _MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
-# Rules for arrays that fusion would compute several times, or without vectors; and
-# elements from which they were faster in memory.
+# Rules for arrays that fusion would compute several times, or without vectors, and of
+# sums that become rolls, of which there are more then; and elements from which they
+# were faster.
 _OF_CUTS, _CUT = frozenset(("repeated", "bounded", "halo")), 2048
+_OF_ROLLS = frozenset(("joined",))
 # Bytes of them together above which none is in memory: there may be no place for them.
 _MOST_CUT_BYTES = 2**30
 
@@ -156,7 +158,8 @@ class KnownForms:
     numbers of rows of other types than float32 are found without a sort; sine, cosine,
     tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
     which LLVM makes vectors, and so do triangular systems and factors of many tiny
-    matrices; elementwise arrays that are read at several places are written to memory.
+    matrices; elementwise arrays that are read at several places are written to memory,
+    and rolled ones with their ends on both sides; gradients of rolls become rolls.
     Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
@@ -189,6 +192,7 @@ class KnownForms:
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
         called, written, networks, cuts = [], [], set(), []
+        has_joined = False
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
@@ -222,12 +226,15 @@ class KnownForms:
                         decisions[index] = rules[rule]
                         called += [index] if rule in _CALLED else []
                         cuts += [(index, node)] if rule in _OF_CUTS else []
+                        has_joined = has_joined or rule in _OF_ROLLS
                         if rule == "network":
                             networks.add(place)
                         if rule == "network" or rule in _OF_MATRICES:
                             written.append(index)
                     break
-        if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MOST_CUT_BYTES:
+        cut_bytes = sum(int(graph.output_bytes[node]) for _, node in cuts)
+        # Once sums are rolls, other arrays are worth keeping.
+        if has_joined or cut_bytes > _MOST_CUT_BYTES:
             decisions[[index for index, _ in cuts]] = -1
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
@@ -297,6 +304,8 @@ class _LargeValues:
 def _forms(
     graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
 ) -> tuple[str, ...]:
+    if not _OF_ROLLS.isdisjoint(offered):
+        return ("joined",) if int(graph.element_count[node]) >= _CUT else ()
     if not _OF_CUTS.isdisjoint(offered):
         # Of a function, too, which then has one reader, and gets its form next.
         cuts = [rule for rule in offered if rule in _OF_CUTS]

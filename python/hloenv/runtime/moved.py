@@ -34,6 +34,7 @@ _TIMES_MOVED, _MOST_MOVED = 3, 0.05
 _DRAWS = 8
 
 
+@np.errstate(all="ignore")
 def compare_moved(
     expected: Sequence[Array],
     actual: Sequence[Array],

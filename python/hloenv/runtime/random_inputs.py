@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _INTEGER_BOUND = 8
 
 
+@np.errstate(all="ignore")
 def random_inputs(
     module: HloModule | str | os.PathLike[str], *, seed: int = 0
 ) -> list[Array | None]:
@@ -75,6 +76,7 @@ _MOVED = ("float32", "float64", "float16", "bfloat16")
 _MOST_VARIED = 1 << 22  # elements
 
 
+@np.errstate(all="ignore")
 def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
     """The inputs with each float perturbed by 1 ulp, up or down.
 
@@ -88,12 +90,12 @@ def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | 
         rng = np.random.default_rng([seed, index, 1])
         direction = np.where(rng.integers(0, 2, array.shape) == 1, np.inf, -np.inf)
         copy = empty_aligned(array.shape, array.dtype)
-        with np.errstate(all="ignore"):  # of the largest numbers
-            np.copyto(copy, np.nextafter(array, direction.astype(array.dtype)))
+        np.copyto(copy, np.nextafter(array, direction.astype(array.dtype)))
         moved.append(copy)
     return moved
 
 
+@np.errstate(all="ignore")
 def varied(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
     """The inputs, with other values in each array of floats that has one throughout.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays that are rolled, with their halos in memory.
+// What the rules of fusion-cuts share, which are in several files.
 #pragma once
 
 #include "passes/proposals/rules.h"
@@ -10,6 +10,7 @@ namespace hloenv {
 // start.
 inline constexpr int64_t kMinKept = 256;
 
-const Rule& HaloRule();
+const Rule& HaloRule();    // roll_halos.cc
+const Rule& JoinedRule();  // joined_pads.cc
 
 }  // namespace hloenv
