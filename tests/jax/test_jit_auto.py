@@ -397,3 +397,16 @@ def test_a_function_that_is_gone_leaves_no_arrays(verdicts):
 def test_auto_has_its_own_passes():
     with pytest.raises(ArgumentError, match="policy='auto' decides its own passes"):
         hloenv.jit(depthwise, passes="algsimp")
+
+
+def test_what_is_written_twice_gets_one_form(verdicts):
+    def fn(x):
+        return jnp.argsort(x) + jnp.argsort(x), jnp.cos(x) * jnp.cos(x)
+
+    verdicts += [FASTER]
+    x = normal(10_000)
+    fast = hloenv.jit(fn)
+    for _ in range(2):
+        assert_same(fast(x), jax.jit(fn)(x))
+    (one,) = fast.decided
+    assert one.accepted == {"sort-forms/packed": 1, "math-forms/periodic": 1}

@@ -158,7 +158,58 @@ def test_the_slices_of_one_concatenation_are_one_reader() -> None:
     assert cuts_of(module_of(one)) == {}
     two = f"{head}{_rolled(1)}{_rolled(3)}\nd = f32[1000] subtract(c1, c3)"
     both = f"{two}\nROOT r = f32[1000] add(d, v)"
-    assert cuts_of(module_of(both)) == {"v": "repeated"}
+    assert cuts_of(module_of(both)) == {"v": "repeated", "c3": "halo"}
+
+
+def _bordered(places: int, *, ending: str = "") -> HloModule:
+    """Sums of slices of an array with a border of repeated rows."""
+    lines = [
+        "x = f32[20,30] parameter(0)",
+        "top = f32[1,30] slice(x), slice={[0:1], [0:30]}",
+        "below = f32[1,30] slice(x), slice={[19:20], [0:30]}",
+        "v = f32[22,30] concatenate(top, x, below), dimensions={0}",
+        "t0 = f32[20,30] negate(x)",
+    ]
+    for i in range(places):
+        start = i % 3
+        rows = f"[{start}:{start + 20}]"
+        lines += [
+            f"part{i} = f32[20,30] slice(v), slice={{{rows}, [0:30]}}",
+            f"t{i + 1} = f32[20,30] subtract(part{i}, t{i})",
+        ]
+    return module_of(
+        "\n".join([*lines, ending, f"ROOT r = f32[20,30] negate(t{places})"])
+    )
+
+
+def test_an_array_with_its_border_is_kept_where_several_slices_read_it() -> None:
+    assert cuts_of(_bordered(3)) == {}
+    assert cuts_of(_bordered(4)) == {"v": "repeated"}
+    (error,) = verify_alternatives(HloEnv(_bordered(4)).get_alternatives("fusion-cuts"))
+    assert error.absolute == 0
+
+
+def test_an_array_whose_parts_are_moved_further_is_not_kept() -> None:
+    ending = "w = f32[30,22] transpose(v), dimensions={1,0}"
+    module = _bordered(4, ending=ending)
+    text = module.to_text().replace("ROOT %r = ", "%r = ")
+    last = "  ROOT %both = (f32[20,30], f32[30,22]) tuple(%r, %w)\n}"
+    text = text.replace("(f32[20,30]{1,0})->f32[20,30]{1,0}", "MARK", 1)
+    text = text.replace("-> f32[20,30] {", "-> (f32[20,30], f32[30,22]) {")
+    text = text.replace(", entry_computation_layout={MARK}", "")
+    head, _ = text.rsplit("}", 1)
+    assert cuts_of(HloModule.from_text(head + last)) == {}
+
+
+def test_disjoint_parts_of_a_concatenation_are_one_reading() -> None:
+    lines = ["a = f32[400] parameter(0)", "b = f32[400] parameter(1)"]
+    lines.append("v = f32[800] concatenate(a, b), dimensions={0}")
+    for i in range(8):
+        ends = f"[{100 * i}:{100 * i + 100}]"
+        lines.append(f"part{i} = f32[100] slice(v), slice={{{ends}}}")
+    lines.append("t0 = f32[100] negate(part0)")
+    lines += [f"t{i} = f32[100] add(t{i - 1}, part{i})" for i in range(1, 8)]
+    assert cuts_of(module_of("\n".join([*lines, "ROOT r = f32[100] negate(t7)"]))) == {}
 
 
 @pytest.mark.parametrize(

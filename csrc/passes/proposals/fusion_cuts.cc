@@ -42,6 +42,8 @@ constexpr double kMaxCounted = 64;
 // expression that is computed again is worth keeping.
 constexpr int64_t kFunctionCost = 12;
 constexpr int64_t kMinRepeated = 12;
+// Slices, each of about a whole, from which on a concatenation is worth it.
+constexpr int64_t kMinPlaces = 4;
 
 // About how many additions one element of an operation takes.
 int64_t CostOf(const HloInstruction& instruction) {
@@ -218,12 +220,58 @@ bool HasSingleReader(const HloInstruction& instruction,
   });
 }
 
+// Adds a proposal that keeps `instruction` in memory.
+void ProposeKept(const Rule& rule, const HloInstruction& instruction,
+                 std::vector<Proposal>& proposals) {
+  const HloInstruction::InstructionVector& operands = instruction.operands();
+  Propose(
+      rule, instruction, {operands.begin(), operands.end()},
+      [&instruction](absl::Span<HloInstruction* const> images)
+          -> absl::StatusOr<HloInstruction*> {
+        HloInstruction* computed =
+            CloneBeside(instruction, instruction.shape(), images);
+        return InOwnKernel({computed},
+                           [](absl::Span<HloInstruction* const> parameters)
+                               -> absl::StatusOr<HloInstruction*> {
+                             return parameters.front();
+                           });
+      },
+      proposals);
+}
+
+// Of a concatenation, as of an array and its border, that is read at several
+// places: each would ask which part it is in.
+void ProposeJoinedArray(const Rule& rule, const HloInstruction& instruction,
+                        std::vector<Proposal>& proposals) {
+  const PlaceReaders readers = ReadersOf(instruction);
+  if (!readers.is_complete) return;
+  const auto elements =
+      static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
+  double reads = 0;
+  for (const HloInstruction* user : readers.moving) {
+    // What moves the slices counts for these.
+    if (user->opcode() != HloOpcode::kSlice) return;
+    reads += static_cast<double>(xla::ShapeUtil::ElementsIn(user->shape())) /
+             elements;
+  }
+  if (std::lround(reads) >= kMinPlaces) {
+    ProposeKept(rule, instruction, proposals);
+  }
+}
+
 void ProposeIf(bool is_repeated, const Rule& rule,
                const HloInstruction& instruction,
                std::vector<Proposal>& proposals) {
-  if (!instruction.IsElementwise() || instruction.operand_count() == 0 ||
-      instruction.IsRoot() || !IsPlain(instruction) ||
+  const bool is_concatenation =
+      is_repeated && instruction.opcode() == HloOpcode::kConcatenate;
+  if (!(instruction.IsElementwise() || is_concatenation) ||
+      instruction.operand_count() == 0 || instruction.IsRoot() ||
+      !IsPlain(instruction) ||
       xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept) {
+    return;
+  }
+  if (is_concatenation) {
+    ProposeJoinedArray(rule, instruction, proposals);
     return;
   }
   // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
@@ -253,20 +301,7 @@ void ProposeIf(bool is_repeated, const Rule& rule,
                         [](const auto* each) { return HasBranches(*each); })) {
     return;
   }
-  const HloInstruction::InstructionVector& operands = instruction.operands();
-  Propose(
-      rule, instruction, {operands.begin(), operands.end()},
-      [&instruction](absl::Span<HloInstruction* const> images)
-          -> absl::StatusOr<HloInstruction*> {
-        HloInstruction* computed =
-            CloneBeside(instruction, instruction.shape(), images);
-        return InOwnKernel({computed},
-                           [](absl::Span<HloInstruction* const> parameters)
-                               -> absl::StatusOr<HloInstruction*> {
-                             return parameters.front();
-                           });
-      },
-      proposals);
+  ProposeKept(rule, instruction, proposals);
 }
 
 const Rule& RepeatedRule() {
@@ -274,9 +309,10 @@ const Rule& RepeatedRule() {
       "repeated",
       "Keeps an elementwise array in memory of which a kernel would compute "
       "several elements for each of its own: slices, pads, concatenations and "
-      "transposes read it at several places. Floats round differently where a "
-      "product is added to "
-      "something: LLVM fuses both in one kernel.",
+      "transposes read it at several places. And a concatenation that four "
+      "slices and more read, as an array with a border. Floats round "
+      "differently where a product is added to something: LLVM fuses both in "
+      "one kernel.",
       [](const HloInstruction& instruction, RuleContext&,
          std::vector<Proposal>& proposals) {
         ProposeIf(true, RepeatedRule(), instruction, proposals);

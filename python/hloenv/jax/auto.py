@@ -32,8 +32,9 @@ from .stages import Stages, has_loops
 _FORMS = FORM_PASSES, "known-forms"
 _CALLS = CALL_PASSES, "known-calls"
 _KERNELS = ("single-kernel",), "small-loops"
-# jax lowers the body of a loop, and what a gradient keeps, as calls.
-INLINING = ("call-inliner", "tuple-simplifier")
+# jax lowers the body of a loop, and what a gradient keeps, as calls; and twice what is
+# written twice, of which jaxlib's compiler computes one.
+INLINING = ("call-inliner", "tuple-simplifier", "cse")
 _PLAIN = "plain"
 _BOTH = "forms_kernels"
 _BY_ONEDNN = "onednn"
@@ -338,7 +339,7 @@ def calls_of(module: HloModule) -> Decided | None:
         None if no call is known to be faster.
     """
     passes, name = _CALLS
-    whole = _inlined(module)
+    whole = _prepared(module)
     calls = decide(whole, get_policy(name), as_pipelines(passes), route="stablehlo")
     if not calls.num_accepted:
         return None
@@ -353,16 +354,18 @@ def calls_of(module: HloModule) -> Decided | None:
     )
 
 
-def _inlined(module: HloModule) -> HloModule:
-    """As XLA's first passes leave it.
+def first_passes(module: HloModule) -> tuple[str, ...]:
+    """Those of XLA's first passes that rules need.
 
     A gradient gets what the function itself has computed, such as weights, as arguments
     of a call.
     """
-    # Else the elements of a root, such as a sort, would be gone, which rules replace.
-    if not module.opcode_counts().get("call"):
-        return module
-    return run_passes(module, *INLINING).module
+    # Without calls the elements of a root, such as a sort, stay, which rules replace.
+    return INLINING if module.opcode_counts().get("call") else INLINING[-1:]
+
+
+def _prepared(module: HloModule) -> HloModule:
+    return run_passes(module, *first_passes(module)).module
 
 
 def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided | None:
@@ -376,7 +379,7 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
     policy = get_policy(name)
     if rules is not None:
         policy = only_rules(policy, rules.__contains__)
-    decided = decide(_inlined(module), policy, as_pipelines(passes), route="stablehlo")
+    decided = decide(_prepared(module), policy, as_pipelines(passes), route="stablehlo")
     return replace(decided, module=module) if decided.num_accepted else None
 
 

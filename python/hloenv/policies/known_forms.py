@@ -127,9 +127,10 @@ _MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
 _MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors, and of
-# sums that become rolls, of which there are more then; and elements from which they
-# were faster.
-_OF_CUTS, _CUT = frozenset(("repeated", "bounded", "halo")), 2048
+# sums that become rolls, of which there are more then: the best first; and elements
+# from which they were faster.
+_CUTS, _CUT = ("halo", "repeated", "bounded"), 2048
+_OF_CUTS = frozenset(_CUTS)
 _OF_ROLLS = frozenset(("joined",))
 # Bytes of them together above which none is in memory: there may be no place for them.
 _MOST_CUT_BYTES = 2**30
@@ -308,7 +309,7 @@ def _forms(
         return ("joined",) if int(graph.element_count[node]) >= _CUT else ()
     if not _OF_CUTS.isdisjoint(offered):
         # Of a function, too, which then has one reader, and gets its form next.
-        cuts = [rule for rule in offered if rule in _OF_CUTS]
+        cuts = sorted(_OF_CUTS.intersection(offered), key=_CUTS.index)
         if int(graph.element_count[node]) >= _CUT:
             return tuple(cuts)
         if len(cuts) == len(offered):

@@ -11,7 +11,7 @@ import numpy as np
 from .._typing import Int64Array
 from ..errors import ArgumentError
 from ..hlo.module import HloModule, identity
-from ..jax.auto import INLINING
+from ..jax.auto import first_passes
 from ..jax.decide import as_pipelines, decide_in_rounds, only_rules
 from ..jax.recipe import Built, Recipe
 from ..policies import get_policy
@@ -114,8 +114,8 @@ def _trace_of_policies(
     """
     env = HloEnv(module)
     in_rounds = [each for each in choices if each.in_rounds]
-    if in_rounds and module.opcode_counts().get("call"):
-        env.run(*INLINING)
+    if in_rounds:
+        env.run(*first_passes(module))
     is_decided = False
     for choice in in_rounds:
         assert choice.point is not None
