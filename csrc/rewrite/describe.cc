@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lists the instructions that a choice adds and those that it makes dead.
+#include <set>
+
 #include "rewrite/capture.h"
+#include "rewrite/use.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 
@@ -137,13 +140,17 @@ std::vector<std::string> Capture::MadeDead(const Alternative& alternative,
                                            int64_t choice) const {
   const absl::flat_hash_set<int32_t> still_read =
       OriginalsReadBy(alternative, choice);
-  absl::flat_hash_map<int32_t, int64_t> lost_uses;
+  // A use by what is dead may be one that the choice takes over, too.
+  absl::flat_hash_map<int32_t, std::set<Use>> lost_uses;
   std::vector<int32_t> dead;
-  const auto lose = [&](int32_t original, int64_t num_uses) {
-    const int64_t lost = lost_uses[original] += num_uses;
+  const auto lose = [&](int32_t original, absl::Span<const Use> uses) {
+    std::set<Use>& lost = lost_uses[original];
+    const size_t before = lost.size();
+    lost.insert(uses.begin(), uses.end());
     const HloInstruction* instruction = analysis_->index.at(original);
-    if (still_read.contains(original) ||
-        lost < static_cast<int64_t>(UsesOf(*analysis_, original).size()) ||
+    if ((lost.size() == before && !uses.empty()) ||
+        still_read.contains(original) ||
+        lost.size() < UsesOf(*analysis_, original).size() ||
         instruction->opcode() == xla::HloOpcode::kParameter ||
         std::binary_search(analysis_->effects.begin(), analysis_->effects.end(),
                            original)) {
@@ -151,16 +158,16 @@ std::vector<std::string> Capture::MadeDead(const Alternative& alternative,
     }
     dead.push_back(original);
   };
-  for (const Site& site : alternative.sites) {
-    lose(site.original, static_cast<int64_t>(site.uses.size()));
-  }
+  for (const Site& site : alternative.sites) lose(site.original, site.uses);
   std::vector<std::string> names;
   for (size_t i = 0; i < dead.size(); ++i) {
     const HloInstruction* instruction = analysis_->index.at(dead[i]);
     names.emplace_back(instruction->name());
+    const int32_t number = analysis_->index.NumberOf(instruction->parent());
     const int32_t first = dead[i] - instruction->local_id();
-    for (const HloInstruction* operand : instruction->operands()) {
-      lose(first + operand->local_id(), 1);
+    for (int64_t k = 0; k < instruction->operand_count(); ++k) {
+      const Use use = {number, dead[i], static_cast<int32_t>(k)};
+      lose(first + instruction->operand(k)->local_id(), {use});
     }
   }
   return names;

@@ -96,13 +96,59 @@ def test_what_is_no_number_stays_in_its_place():
         np.testing.assert_array_equal(found, np.vstack([a, b]))
 
 
-@pytest.mark.parametrize(("columns", "is_taken"), [(102, False), (103, True)])
-def test_known_forms_takes_it_for_large_arrays(columns, is_taken):
-    sizes = (f"12,{columns}", f"8,{columns}")
-    module = module_of("0_8x0_0", "12_0x0_0", sizes=sizes, shape=f"20,{columns}")
+def rolled_back(rows: int, columns: int, by: int, dimension: int) -> HloModule:
+    """The gradient of a roll."""
+    sizes = [rows, columns]
+    lines, names = [f"g = f32[{rows},{columns}] parameter(0)"], []
+    for start, end in ((by, sizes[dimension]), (0, by)):
+        name = f"part{start}"
+        dims, ends, padding = [*sizes], [f"[0:{size}]" for size in sizes], ["0_0"] * 2
+        dims[dimension], ends[dimension] = end - start, f"[{start}:{end}]"
+        around = (0, by) if start else (sizes[dimension] - by, 0)
+        padding[dimension] = f"{around[0]}_{around[1]}"
+        lines += [
+            f"{name} = f32[{dims[0]},{dims[1]}] slice(g), slice={{{','.join(ends)}}}",
+            f"pad{start} = f32[{rows},{columns}] pad({name}, zero), "
+            f"padding={'x'.join(padding)}",
+        ]
+        names.append(f"pad{start}")
+    entry = "\n".join(
+        [
+            "zero = f32[] constant(0)",
+            *lines,
+            f"ROOT r = f32[{rows},{columns}] add({', '.join(names)})",
+        ]
+    )
+    return HloModule.from_text(f"HloModule m\nENTRY main {{\n{entry}\n}}")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dimension", "is_taken"),
+    [
+        (20, 150, 0, True),
+        (20, 149, 0, False),  # 2,980 numbers
+        (3000, 3, 0, True),
+        (100_000, 3, 1, False),
+        (100, 128, 1, True),
+        (100, 127, 1, False),
+    ],
+)
+def test_known_forms_takes_it_for_gradients_of_large_rolls(
+    rows, columns, dimension, is_taken
+):
+    module = rolled_back(rows, columns, 2, dimension)
     alternatives = HloEnv(module).get_alternatives("fusion-cuts")
     (decision,) = get_policy("known-forms")(alternatives)
     assert (decision > 0) == is_taken
+
+
+def test_known_forms_leaves_other_sums():
+    """As of the gradient of a gated unit, of two arrays."""
+    sizes = ("200,120", "200,80")
+    module = module_of("0_0x0_80", "0_0x120_0", sizes=sizes, shape="200,200")
+    assert joined_of(module) == ["a", "b"]
+    alternatives = HloEnv(module).get_alternatives("fusion-cuts")
+    assert (get_policy("known-forms")(alternatives) <= 0).all()
 
 
 @pytest.mark.jax

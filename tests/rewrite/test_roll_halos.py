@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 
 import numpy as np
 import pytest
@@ -221,15 +222,151 @@ def test_random_rolls_are_the_same_to_the_bit(seed):
         assert error.absolute == 0
     decided = alternatives.apply([1] * len(alternatives))
     x = np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
-    for form in (module, decided):
-        np.testing.assert_array_equal(
-            hloenv.compile(form)(x), hloenv.compile(module)(x)
+    found, expected = (hloenv.compile(form)(x) for form in (decided, module))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 130, 200])
+def test_a_long_chain_is_the_same(length):
+    """Each roll is of the one before, and the last two are read."""
+    grid, of = Grid(64, 100), "x"
+    for _ in range(length):
+        grid.terms, of = [*grid.terms[-1:], grid.roll(of, 1, 1)], of
+        of = grid.terms[-1]
+    module = grid.module()
+    alternatives = HloEnv(module).get_alternatives("fusion-cuts")
+    assert [len(each.choices) for each in alternatives] == [2]
+    (error,) = verify_alternatives(alternatives)
+    assert error.absolute == 0
+
+
+def test_what_a_choice_makes_dead_is_named_once():
+    """Each roll reads the one before twice."""
+    grid, of = Grid(16, 128), "x"
+    for _ in range(60):
+        of = grid.roll(of, 1, 1)
+        grid.terms.append(of)
+    (alternative,) = HloEnv(grid.module()).get_alternatives("fusion-cuts")
+    dead = alternative.choices[1].makes_dead
+    assert len(dead) == len(set(dead)) == 3 * 60
+
+
+def test_too_many_rolls_stay():
+    few, many = (
+        rolled((2, 200), *[(0, shift) for shift in range(1, 1 + count)])
+        for count in (128, 129)
+    )
+    assert halos_of(few.module()) == [(128, [2, 399])]
+    assert halos_of(many.module()) == []
+
+
+def test_time_grows_with_the_size_of_a_module():
+    """As of steps that each roll what the one before made."""
+
+    def seconds(steps):
+        grid, of = Grid(16, 16), "x"
+        for i in range(steps):
+            parts = [grid.roll(of, 1, shift) for shift in (1, 2, 3)]
+            whole = grid.type_of(grid.dims)
+            grid.lines.append(f"a{i} = {whole} add({parts[0]}, {parts[1]})")
+            grid.lines.append(f"b{i} = {whole} add(a{i}, {parts[2]})")
+            of = f"b{i}"
+        grid.terms.append(of)
+        env = HloEnv(grid.module())
+        started = time.perf_counter()
+        only = Pass("fusion-cuts", repeated=False, bounded=False)
+        assert len(env.get_alternatives(only)) == steps
+        return time.perf_counter() - started
+
+    seconds(10)
+    # Five times as many, with room for other processes.
+    few, many = (min(seconds(steps) for _ in range(3)) for steps in (200, 1000))
+    assert many < 15 * few
+
+
+def test_rolls_of_numbers_that_the_module_has_stay():
+    text = rolled((20, 20), (0, 3), (0, 5)).module().to_text()
+    found = text.replace("parameter(0)", "iota(), iota_dimension=1")
+    found = found.replace("(x: f32[20,20]) -> ", "() -> ")
+    found = found.replace("{(f32[20,20]{1,0})->", "{()->")
+    assert halos_of(HloModule.from_text(found)) == []
+
+
+@pytest.mark.parametrize("where", ["while", "conditional", "call"])
+def test_rolls_inside_of_other_computations(where):
+    grid = rolled((24, 24), *CORNERS)
+    whole = grid.type_of(grid.dims)
+    inner = grid.module().to_text().split("ENTRY")[1].replace("ROOT %r ", "ROOT %r ")
+    body = "%step" + inner[inner.index(" (") :]
+    if where == "while":
+        body = body.replace("ROOT %r =", "%r =").replace(
+            f"(x: {whole}) -> {whole}",
+            f"(s: (s32[], {whole})) -> (s32[], {whole})",
         )
+        first, rest = body.split("\n", 1)
+        lines = [line for line in rest.splitlines() if " parameter(0)" not in line]
+        head = [
+            first,
+            f"  %s = (s32[], {whole}) parameter(0)",
+            "  %i = s32[] get-tuple-element(%s), index=0",
+            f"  %x = {whole} get-tuple-element(%s), index=1",
+            "  %one = s32[] constant(1)",
+            "  %next = s32[] add(%i, %one)",
+        ]
+        end = lines.index("}")
+        last = f"  ROOT %both = (s32[], {whole}) tuple(%next, %r)"
+        body = "\n".join([*head, *lines[:end], last, "}"])
+        test = f"""
+        %test (s: (s32[], {whole})) -> pred[] {{
+          %s = (s32[], {whole}) parameter(0)
+          %i = s32[] get-tuple-element(%s), index=0
+          %three = s32[] constant(3)
+          ROOT %c = pred[] compare(%i, %three), direction=LT
+        }}"""
+        entry = f"""
+          %zero = s32[] constant(0)
+          %t = (s32[], {whole}) tuple(%zero, %x)
+          %w = (s32[], {whole}) while(%t), condition=%test, body=%step
+          ROOT %r = {whole} get-tuple-element(%w), index=1"""
+        body += test
+    elif where == "conditional":
+        entry = f"""
+          %p = pred[] constant(true)
+          ROOT %r = {whole} conditional(%p, %x, %x), true_computation=%step, \
+false_computation=%other"""
+        entry = entry.replace("\\\n", "")
+        body += f"""
+        %other (y: {whole}) -> {whole} {{
+          %y = {whole} parameter(0)
+          ROOT %n = {whole} negate(%y)
+        }}"""
+    else:
+        entry = f"ROOT %r = {whole} call(%x), to_apply=%step"
+    module = HloModule.from_text(
+        f"HloModule m\n{body}\nENTRY %main (x: {whole}) -> {whole} {{\n"
+        f"  %x = {whole} parameter(0)\n{entry}\n}}"
+    )
+    alternatives = HloEnv(module).get_alternatives("fusion-cuts")
+    assert [each.choices[1].rule for each in alternatives] == ["halo"]
+    (error,) = verify_alternatives(alternatives)
+    assert error.absolute == 0
 
 
-@pytest.mark.parametrize(("size", "is_taken"), [(45, False), (46, True)])
-def test_known_forms_takes_it_for_large_arrays(size, is_taken):
-    module = rolled((size, size), *CORNERS).module()
+@pytest.mark.parametrize(
+    ("dims", "shifts", "is_taken"),
+    [
+        ((20, 150), CORNERS, True),
+        ((20, 149), CORNERS, False),  # 2,980 numbers
+        ((40, 128), [(0, 1), (0, -1)], True),
+        ((40, 127), [(0, 1), (0, -1)], False),  # narrow rows
+        ((100_000, 3), [(0, 1), (0, 2)], False),
+        # Not rolled along them.
+        ((50, 50, 3), [(1, 1, 0), (1, 0, 0)], True),
+        ((50, 50, 3), [(1, 1, 0), (1, 0, 1)], False),
+    ],
+)
+def test_known_forms_takes_it_for_large_arrays_and_long_rows(dims, shifts, is_taken):
+    module = rolled(dims, *shifts).module()
     alternatives = HloEnv(module).get_alternatives("fusion-cuts")
     (decision,) = get_policy("known-forms")(alternatives)
     assert (decision > 0) == is_taken

@@ -6,8 +6,8 @@
 
 namespace hloenv {
 
-// Arrays of fewer elements are computed in less time than a kernel takes to
-// start.
+// Elements from which on an array is looked at: fewer are computed in less time
+// than a kernel takes to start.
 inline constexpr int64_t kMinKept = 256;
 
 const Rule& HaloRule();    // roll_halos.cc

@@ -8,6 +8,7 @@
 // concatenation is a roll again.
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "passes/proposals/cut_rules.h"
@@ -85,13 +86,14 @@ void ProposeJoined(const HloInstruction& instruction, RuleContext&,
 }  // namespace
 
 const Rule& JoinedRule() {
-  static constexpr Rule rule = {"joined",
-                                "Rewrites a sum of two arrays, which zeros "
-                                "fill up on different sides, as "
-                                "their concatenation: the gradient of a roll "
-                                "is a roll again. The numbers "
-                                "are the same, but that zeros keep their sign.",
-                                &ProposeJoined};
+  static constexpr Rule rule = {
+      "joined",
+      "Rewrites a sum of two arrays, which zeros fill up on different sides, "
+      "as "
+      "their concatenation: the gradient of a roll is a roll again. The "
+      "numbers "
+      "are the same, but -0 stays what it is, and the sum with a zero is +0.",
+      &ProposeJoined};
   return rule;
 }
 

@@ -90,18 +90,6 @@ absl::StatusOr<HloInstruction*> With(const HloInstruction& original,
   return result;
 }
 
-absl::StatusOr<HloInstruction*> Slice(HloInstruction* value, int64_t dimension,
-                                      int64_t start, int64_t limit) {
-  const int64_t rank = RankOf(value->shape());
-  std::vector<int64_t> starts(rank, 0);
-  std::vector<int64_t> limits(value->shape().dimensions().begin(),
-                              value->shape().dimensions().end());
-  starts[dimension] = start;
-  limits[dimension] = limit;
-  return xla::MakeSliceHlo(value, starts, limits,
-                           std::vector<int64_t>(rank, 1));
-}
-
 bool SameFunction(const HloInstruction& a, const HloInstruction& b) {
   if (a.opcode() != b.opcode() ||
       a.shape().element_type() != b.shape().element_type() ||
@@ -167,11 +155,11 @@ void ProposeMerge(const HloInstruction& last, RuleContext& context,
                 x[1]->shape().dimensions(side.operand_dimension);
             HLOENV_ASSIGN_OR_RETURN(
                 HloInstruction * left,
-                Slice(whole, side.result_dimension, 0, middle));
+                SliceAlong(whole, side.result_dimension, 0, middle));
             HLOENV_ASSIGN_OR_RETURN(
                 HloInstruction * right,
-                Slice(whole, side.result_dimension, middle,
-                      both->shape().dimensions(side.operand_dimension)));
+                SliceAlong(whole, side.result_dimension, middle,
+                           both->shape().dimensions(side.operand_dimension)));
             return std::vector<HloInstruction*>{right, left};
           },
           proposals);
@@ -247,8 +235,8 @@ void ProposeSlice(const HloInstruction& root, RuleContext&,
         [&root, whole, side, cut](Images x) -> absl::StatusOr<HloInstruction*> {
           HLOENV_ASSIGN_OR_RETURN(
               HloInstruction * part,
-              Slice(x[side.operand], side.operand_dimension,
-                    root.slice_starts(cut), root.slice_limits(cut)));
+              SliceAlong(x[side.operand], side.operand_dimension,
+                         root.slice_starts(cut), root.slice_limits(cut)));
           return With(*whole, side, part, x[1 - side.operand]);
         },
         proposals);

@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "passes/proposals/cut_rules.h"
 #include "passes/proposals/own_kernel.h"
 #include "support/status.h"
@@ -31,7 +33,7 @@ using xla::HloOpcode;
 using Images = absl::Span<HloInstruction* const>;
 
 // Rolls of one array that are looked for.
-constexpr size_t kMaxRolls = 64;
+constexpr size_t kMaxRolls = 128;
 
 // The indices that a slice reads along `dimension`, if it reads all along the
 // others.
@@ -79,71 +81,72 @@ std::optional<Step> StepOf(const HloInstruction& instruction) {
   return Step{of, dimension, size - first->start};
 }
 
-// An instruction that is `of` rolled along some of its dimensions.
+// An instruction that is an array rolled along some of its dimensions.
 struct Roll {
   const HloInstruction* root;
-  const HloInstruction* of;
   std::vector<int64_t> shifts;  // by dimension, of at most half of it
 
   int64_t num_dimensions() const {
     return absl::c_count_if(shifts, [](int64_t shift) { return shift != 0; });
   }
+  void Add(const Step& step) {
+    const int64_t size = root->shape().dimensions(step.dimension);
+    int64_t& shift = shifts[step.dimension];
+    shift = (shift + step.shift) % size;
+    if (2 * shift > size) shift -= size;
+    if (2 * shift <= -size) shift += size;
+  }
 };
-std::optional<Roll> RollOf(const HloInstruction& root) {
-  if (!StepOf(root).has_value()) return std::nullopt;
-  Roll roll = {&root, &root, std::vector<int64_t>(RankOf(root.shape()))};
+
+// The array of which `instruction` is a roll, or a roll of a roll.
+const HloInstruction& RolledBy(const HloInstruction& instruction) {
+  const HloInstruction* array = &instruction;
   for (size_t i = 0; i < kMaxRolls; ++i) {
-    const std::optional<Step> step = StepOf(*roll.of);
+    const std::optional<Step> step = StepOf(*array);
     if (!step.has_value()) break;
-    roll.of = step->of;
-    roll.shifts[step->dimension] += step->shift;
+    array = step->of;
   }
-  for (int64_t d = 0; d < RankOf(root.shape()); ++d) {
-    const int64_t size = std::max<int64_t>(1, root.shape().dimensions(d));
-    roll.shifts[d] %= size;
-    if (2 * roll.shifts[d] > size) roll.shifts[d] -= size;
-  }
-  return roll;
+  return *array;
 }
 
-template <typename Predicate>
-void RemoveIf(std::vector<Roll>& rolls, const Predicate& predicate) {
-  rolls.erase(std::remove_if(rolls.begin(), rolls.end(), predicate),
-              rolls.end());
+// Whether nothing but further rolls reads it.
+bool IsRolledOn(const HloInstruction& instruction) {
+  return !instruction.IsRoot() &&
+         absl::c_all_of(instruction.users(), [](const HloInstruction* user) {
+           return user->opcode() == HloOpcode::kSlice && !user->IsRoot() &&
+                  absl::c_all_of(user->users(), [](const auto* reader) {
+                    return StepOf(*reader).has_value();
+                  });
+         });
 }
 
-// The rolls of `array` that something else than a further roll reads, in post
+// The rolls of `array`, and of these, that something else reads, too, in post
 // order; none where there are too many.
 std::vector<Roll> RollsOf(const HloInstruction& array, RuleContext& context) {
-  std::vector<Roll> rolls;
-  std::vector<const HloInstruction*> stack = {&array};
-  while (!stack.empty()) {
-    const HloInstruction& top = *stack.back();
-    stack.pop_back();
-    const std::vector<const HloInstruction*> users = context.UsersInOrder(top);
-    for (const HloInstruction* slice : users) {
+  std::vector<Roll> found = {
+      {&array, std::vector<int64_t>(RankOf(array.shape()))}};
+  absl::flat_hash_set<const HloInstruction*> visited;
+  for (size_t i = 0; i < found.size(); ++i) {
+    // By reading both parts of each roll.
+    for (const HloInstruction* slice : found[i].root->users()) {
       if (slice->opcode() != HloOpcode::kSlice) continue;
-      for (const HloInstruction* user : context.UsersInOrder(*slice)) {
-        if (user->operand(0) != slice || !StepOf(*user).has_value() ||
-            absl::c_any_of(
-                rolls, [&](const Roll& each) { return each.root == user; })) {
-          continue;
-        }
-        if (rolls.size() == kMaxRolls) return {};
-        rolls.push_back(*RollOf(*user));
-        stack.push_back(user);
+      for (const HloInstruction* user : slice->users()) {
+        const std::optional<Step> step = StepOf(*user);
+        if (!step.has_value() || !visited.insert(user).second) continue;
+        if (found.size() > kMaxRolls) return {};
+        found.push_back({user, found[i].shifts});
+        found.back().Add(*step);
       }
     }
   }
-  RemoveIf(rolls, [&](const Roll& roll) {
-    return !context.IsLive(*roll.root) ||
-           (!roll.root->IsRoot() &&
-            absl::c_all_of(roll.root->users(), [](const HloInstruction* user) {
-              return user->opcode() == HloOpcode::kSlice &&
-                     absl::c_all_of(user->users(), [](const auto* reader) {
-                       return StepOf(*reader).has_value();
-                     });
-            }));
+  std::vector<Roll> rolls;
+  for (size_t i = 1; i < found.size(); ++i) {
+    if (context.IsLive(*found[i].root) && !IsRolledOn(*found[i].root)) {
+      rolls.push_back(std::move(found[i]));
+    }
+  }
+  absl::c_sort(rolls, [&](const Roll& a, const Roll& b) {
+    return context.PositionOf(*a.root) < context.PositionOf(*b.root);
   });
   return rolls;
 }
@@ -154,18 +157,6 @@ struct Halo {
   std::vector<int64_t> high;
 };
 
-absl::StatusOr<HloInstruction*> Part(HloInstruction* array, int64_t dimension,
-                                     int64_t start, int64_t limit) {
-  const auto rank = static_cast<size_t>(RankOf(array->shape()));
-  std::vector<int64_t> starts(rank, 0);
-  std::vector<int64_t> limits(array->shape().dimensions().begin(),
-                              array->shape().dimensions().end());
-  starts[dimension] = start;
-  limits[dimension] = limit;
-  return xla::MakeSliceHlo(array, starts, limits,
-                           std::vector<int64_t>(rank, 1));
-}
-
 absl::StatusOr<HloInstruction*> WithHalo(HloInstruction* array,
                                          const Halo& halo) {
   for (int64_t d = RankOf(array->shape()) - 1; d >= 0; --d) {
@@ -173,13 +164,13 @@ absl::StatusOr<HloInstruction*> WithHalo(HloInstruction* array,
     std::vector<HloInstruction*> parts;
     if (halo.low[d] > 0) {
       HLOENV_ASSIGN_OR_RETURN(HloInstruction * part,
-                              Part(array, d, size - halo.low[d], size));
+                              SliceAlong(array, d, size - halo.low[d], size));
       parts.push_back(part);
     }
     parts.push_back(array);
     if (halo.high[d] > 0) {
       HLOENV_ASSIGN_OR_RETURN(HloInstruction * part,
-                              Part(array, d, 0, halo.high[d]));
+                              SliceAlong(array, d, 0, halo.high[d]));
       parts.push_back(part);
     }
     if (parts.size() == 1) continue;
@@ -190,13 +181,18 @@ absl::StatusOr<HloInstruction*> WithHalo(HloInstruction* array,
 
 void ProposeHalo(const HloInstruction& instruction, RuleContext& context,
                  std::vector<Proposal>& proposals) {
-  const std::optional<Roll> last = RollOf(instruction);
-  if (!last.has_value() || last->of->opcode() == HloOpcode::kConstant ||
-      last->of->opcode() == HloOpcode::kBroadcast ||
+  if (!StepOf(instruction).has_value() ||
       xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept) {
     return;
   }
-  std::vector<Roll> rolls = RollsOf(*last->of, context);
+  const HloInstruction& array = RolledBy(instruction);
+  if (array.opcode() == HloOpcode::kConstant ||
+      array.opcode() == HloOpcode::kBroadcast ||
+      array.opcode() == HloOpcode::kIota) {
+    return;
+  }
+  std::vector<Roll> rolls = RollsOf(array, context);
+  if (rolls.empty() || rolls.back().root != &instruction) return;
   // Dimensions with a halo: the last one, and those of rolls along several.
   const int64_t rank = RankOf(instruction.shape());
   std::vector<bool> has_halo(rank, false);
@@ -208,19 +204,17 @@ void ProposeHalo(const HloInstruction& instruction, RuleContext& context,
     }
   }
   // Others stay as they are.
-  RemoveIf(rolls, [&](const Roll& roll) {
-    for (int64_t d = 0; d < rank; ++d) {
-      if (roll.shifts[d] != 0 && !has_halo[d]) return true;
-    }
-    return roll.num_dimensions() == 0;
-  });
+  rolls.erase(std::remove_if(rolls.begin(), rolls.end(),
+                             [&](const Roll& roll) {
+                               for (int64_t d = 0; d < rank; ++d) {
+                                 if (roll.shifts[d] != 0 && !has_halo[d]) {
+                                   return true;
+                                 }
+                               }
+                               return roll.num_dimensions() == 0;
+                             }),
+              rolls.end());
   if (rolls.size() < 2) return;
-  const auto order = [&](const Roll& roll) {
-    return absl::c_find(context.post_order(), roll.root);
-  };
-  absl::c_sort(
-      rolls, [&](const Roll& a, const Roll& b) { return order(a) < order(b); });
-  if (rolls.back().root != &instruction) return;
   Halo halo = {std::vector<int64_t>(rank), std::vector<int64_t>(rank)};
   double elements = 1;
   for (int64_t d = 0; d < rank; ++d) {
@@ -242,7 +236,7 @@ void ProposeHalo(const HloInstruction& instruction, RuleContext& context,
     originals.push_back(roll->root);
   }
   ProposeMany(
-      HaloRule(), std::move(originals), {last->of},
+      HaloRule(), std::move(originals), {&array},
       [rolls, halo,
        rank](Images x) -> absl::StatusOr<std::vector<HloInstruction*>> {
         HLOENV_ASSIGN_OR_RETURN(HloInstruction * whole,

@@ -6,6 +6,7 @@
 #include "xla/hlo/ir/hlo_clone_context.h"
 #include "xla/layout_util.h"
 #include "xla/service/call_graph.h"
+#include "xla/service/hlo_creation_utils.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -207,6 +208,19 @@ std::vector<const HloInstruction*> LiveElementsOf(
                              }),
               users.end());
   return users;
+}
+
+absl::StatusOr<HloInstruction*> SliceAlong(HloInstruction* value,
+                                           int64_t dimension, int64_t start,
+                                           int64_t limit) {
+  const auto rank = static_cast<size_t>(RankOf(value->shape()));
+  std::vector<int64_t> starts(rank, 0);
+  std::vector<int64_t> limits(value->shape().dimensions().begin(),
+                              value->shape().dimensions().end());
+  starts[dimension] = start;
+  limits[dimension] = limit;
+  return xla::MakeSliceHlo(value, starts, limits,
+                           std::vector<int64_t>(rank, 1));
 }
 
 HloInstruction* CloneBeside(const HloInstruction& original,

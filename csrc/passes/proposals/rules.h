@@ -39,6 +39,10 @@ class Dependence {
   const std::vector<const xla::HloInstruction*>& post_order() const {
     return post_order_;
   }
+  // The place of `instruction` in that.
+  size_t PositionOf(const xla::HloInstruction& instruction) const {
+    return position_.at(&instruction);
+  }
   // Whether `to` depends on `from`, or finding that out would take too long.
   bool Reaches(const xla::HloInstruction& from, const xla::HloInstruction& to);
   // Whether the computation's result or a side effect depends on it.
@@ -150,6 +154,11 @@ bool IsPlain(const xla::HloInstruction& instruction);
 // live elements of its tuple, in post order; nothing where that is a root.
 std::vector<const xla::HloInstruction*> LiveElementsOf(
     const xla::HloInstruction& instruction, RuleContext& context);
+
+// Adds the part [start, limit) of `value` along `dimension`.
+absl::StatusOr<xla::HloInstruction*> SliceAlong(xla::HloInstruction* value,
+                                                int64_t dimension,
+                                                int64_t start, int64_t limit);
 
 // Adds a clone of `original` with this shape to the computation of `operands`,
 // which must not be empty. The clone calls the copies of computations in that

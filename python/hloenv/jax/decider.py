@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import ArtefactError, HloEnvError
@@ -554,6 +554,7 @@ class Decider:
                 if best.replaced is not None:
                     self.replacements.leave(best.replaced)
                 self.considered.leave(best.decided, UNSHAREABLE)
+                self._warn_of_faults(trials)
                 return None
             self.shared.keep(signature, types, best.lowered.compile())
         if best.replaced is not None:
@@ -561,6 +562,11 @@ class Decider:
         self.plans[signature] = best.plan
         self.considered.append(best.decided)
         return best
+
+    def _warn_of_faults(self, trials: Iterable[Trial]) -> None:
+        """Of a signature that stays plain."""
+        for reason in dict.fromkeys(each.reason for each in trials if each.is_fault):
+            self._wrapped.fall_back(reason)
 
     def _forget_oldest(self) -> None:
         """Limits what is kept of signatures; those in use need their plans."""

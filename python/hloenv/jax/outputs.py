@@ -11,12 +11,13 @@ import numpy as np
 
 from .._typing import Array
 from ..runtime.compare import are_nan
+from ..runtime.float_errors import without_float_errors
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.moved import compare_moved, slices
 from .flat import to_flat
 
 
-@np.errstate(all="ignore")
+@without_float_errors
 def difference(
     expected: Any,
     actual: Any,
@@ -54,7 +55,7 @@ def are_all_nan(outputs: Any) -> bool:
     return bool(arrays) and are_nan(*arrays)
 
 
-@np.errstate(all="ignore")
+@without_float_errors
 def compare_bitwise(expected: Any, actual: Any) -> bool:
     """Whether two pytrees of arrays have the same types and bits."""
     jax = require_jax("hloenv.tune")

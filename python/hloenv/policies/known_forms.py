@@ -31,6 +31,7 @@ from .dot_sizes import (
     transposed_dot_forms,
 )
 from .readers import Readers
+from .rolls import has_fast_halo, is_fast_roll
 
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
@@ -126,12 +127,12 @@ _MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
 # some 100 to 1,000 operations.
 _MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
-# Rules for arrays that fusion would compute several times, or without vectors, and of
-# sums that become rolls, of which there are more then: the best first; and elements
-# from which they were faster.
+# Rules for arrays that fusion would compute several times, or without vectors, the best
+# first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded"), 2048
 _OF_CUTS = frozenset(_CUTS)
-_OF_ROLLS = frozenset(("joined",))
+# Rules that are chosen by what they make.
+_BY_FORM = "columns", "joined", "halo"
 # Bytes of them together above which none is in memory: there may be no place for them.
 _MOST_CUT_BYTES = 2**30
 
@@ -193,7 +194,6 @@ class KnownForms:
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
         called, written, networks, cuts = [], [], set(), []
-        has_joined = False
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
@@ -207,9 +207,19 @@ class KnownForms:
             else:
                 attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
                 forms = _forms(graph, node, attributes, rules)
-            if "columns" in rules:
-                call = int(graph.site_choice_nodes[firsts[site] + rules["columns"]])
-                forms = ("columns",) if _has_columns(graph, node, call) else forms
+            built = {
+                rule: int(graph.site_choice_nodes[firsts[site] + rules[rule]])
+                for rule in _BY_FORM
+                if rule in rules
+            }
+            if "columns" in built:
+                is_fast = _has_columns(graph, node, built["columns"])
+                forms = ("columns",) if is_fast else forms
+            if "joined" in built:
+                is_fast = is_fast_roll(graph, built["joined"])
+                forms = ("joined",) if is_fast else forms
+            if "halo" in built and not has_fast_halo(graph, node, built["halo"]):
+                forms = tuple(rule for rule in forms if rule != "halo")
             for rule in forms:
                 if rule in rules:
                     place = int(graph.site_nodes[site])
@@ -227,15 +237,12 @@ class KnownForms:
                         decisions[index] = rules[rule]
                         called += [index] if rule in _CALLED else []
                         cuts += [(index, node)] if rule in _OF_CUTS else []
-                        has_joined = has_joined or rule in _OF_ROLLS
                         if rule == "network":
                             networks.add(place)
                         if rule == "network" or rule in _OF_MATRICES:
                             written.append(index)
                     break
-        cut_bytes = sum(int(graph.output_bytes[node]) for _, node in cuts)
-        # Once sums are rolls, other arrays are worth keeping.
-        if has_joined or cut_bytes > _MOST_CUT_BYTES:
+        if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MOST_CUT_BYTES:
             decisions[[index for index, _ in cuts]] = -1
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
@@ -305,8 +312,6 @@ class _LargeValues:
 def _forms(
     graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
 ) -> tuple[str, ...]:
-    if not _OF_ROLLS.isdisjoint(offered):
-        return ("joined",) if int(graph.element_count[node]) >= _CUT else ()
     if not _OF_CUTS.isdisjoint(offered):
         # Of a function, too, which then has one reader, and gets its form next.
         cuts = sorted(_OF_CUTS.intersection(offered), key=_CUTS.index)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._typing import Array
 from ..errors import ArgumentError, NotComparedError, OutputMismatchError
+from .float_errors import without_float_errors
 
 # Relative tolerance by element type: a few hundred roundings for wide types, a few for
 # narrow ones, which XLA upcasts.
@@ -90,8 +91,7 @@ class OutputComparison:
             raise NotComparedError(str(self))
 
 
-# What overflows or underflows here is no fault, whatever the caller's settings.
-@np.errstate(all="ignore")
+@without_float_errors
 def compare_outputs(
     expected: Sequence[Array | None],
     actual: Sequence[Array | None],

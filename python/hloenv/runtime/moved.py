@@ -17,6 +17,7 @@ import numpy as np
 from .._typing import Array
 from . import compare as rules
 from .compare import OutputComparison, compare_outputs
+from .float_errors import without_float_errors
 
 # Elements; a comparison takes up to 100 bytes for each.
 _SLICE = 1 << 18
@@ -34,7 +35,7 @@ _TIMES_MOVED, _MOST_MOVED = 3, 0.05
 _DRAWS = 8
 
 
-@np.errstate(all="ignore")
+@without_float_errors
 def compare_moved(
     expected: Sequence[Array],
     actual: Sequence[Array],

@@ -12,6 +12,7 @@ from .._native import core
 from .._typing import Array
 from ..hlo.module import as_module
 from .buffers import empty_aligned
+from .float_errors import without_float_errors
 
 if TYPE_CHECKING:
     import os
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _INTEGER_BOUND = 8
 
 
-@np.errstate(all="ignore")
+@without_float_errors
 def random_inputs(
     module: HloModule | str | os.PathLike[str], *, seed: int = 0
 ) -> list[Array | None]:
@@ -76,7 +77,7 @@ _MOVED = ("float32", "float64", "float16", "bfloat16")
 _MOST_VARIED = 1 << 22  # elements
 
 
-@np.errstate(all="ignore")
+@without_float_errors
 def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
     """The inputs with each float perturbed by 1 ulp, up or down.
 
@@ -95,7 +96,7 @@ def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | 
     return moved
 
 
-@np.errstate(all="ignore")
+@without_float_errors
 def varied(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
     """The inputs, with other values in each array of floats that has one throughout.
 

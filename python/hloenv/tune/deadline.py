@@ -70,10 +70,10 @@ class Deadline:
         try:
             yield
         finally:
-            self._code = None
-            signal.signal(signal.SIGALRM, signal.SIG_IGN)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
+            self._code = None  # what still comes does nothing
+            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
 
     def _raise(self, _: int, frame: FrameType | None) -> None:
         self._num_times += 1
