@@ -146,7 +146,7 @@ std::vector<Roll> RollsOf(const HloInstruction& array, RuleContext& context) {
     }
   }
   absl::c_sort(rolls, [&](const Roll& a, const Roll& b) {
-    return context.PositionOf(*a.root) < context.PositionOf(*b.root);
+    return context.PlaceOf(*a.root) < context.PlaceOf(*b.root);
   });
   return rolls;
 }

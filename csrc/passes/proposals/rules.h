@@ -40,7 +40,7 @@ class Dependence {
     return post_order_;
   }
   // The place of `instruction` in that.
-  size_t PositionOf(const xla::HloInstruction& instruction) const {
+  size_t PlaceOf(const xla::HloInstruction& instruction) const {
     return position_.at(&instruction);
   }
   // Whether `to` depends on `from`, or finding that out would take too long.
