@@ -89,10 +89,9 @@ const Rule& JoinedRule() {
   static constexpr Rule rule = {
       "joined",
       "Rewrites a sum of two arrays, which zeros fill up on different sides, "
-      "as "
-      "their concatenation: the gradient of a roll is a roll again. The "
-      "numbers "
-      "are the same, but -0 stays what it is, and the sum with a zero is +0.",
+      "as their concatenation: the gradient of a roll is a roll again. The "
+      "numbers are the same, but -0 stays what it is, and the sum with a zero "
+      "is +0.",
       &ProposeJoined};
   return rule;
 }

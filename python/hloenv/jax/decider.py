@@ -541,10 +541,7 @@ class Decider:
                 each.decided, each.reason or "another version is faster"
             )
         if best is None:
-            for reason in dict.fromkeys(
-                each.reason for each in trials if each.is_fault
-            ):
-                self._wrapped.fall_back(reason)
+            self._warn_of_faults(trials)
             return None
         self.shared.forget(signature)
         if best.lowered is not None:
