@@ -360,6 +360,8 @@ false_computation=%other"""
         ((40, 128), [(0, 1), (0, -1)], True),
         ((40, 127), [(0, 1), (0, -1)], False),  # narrow rows
         ((100_000, 3), [(0, 1), (0, 2)], False),
+        ((200, 16), CORNERS, True),
+        ((200, 15), CORNERS, False),
         # Not rolled along them.
         ((50, 50, 3), [(1, 1, 0), (1, 0, 0)], True),
         ((50, 50, 3), [(1, 1, 0), (1, 0, 1)], False),

@@ -15,8 +15,9 @@ from .dot_sizes import operands_of
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
 
-# Elements of a rolled array, and columns where it is rolled along these.
-_MANY_ELEMENTS, _MANY_COLUMNS = 3000, 128
+# Elements of a rolled array; and columns where it is rolled along these, alone and
+# along other dimensions, too.
+_MANY_ELEMENTS, _MANY_COLUMNS, _SOME_COLUMNS = 3000, 128, 16
 _SLICE = opcodes().index("slice")
 
 
@@ -29,11 +30,13 @@ def has_fast_halo(graph: HloGraph, node: int, form: int) -> bool:
         form: what takes its place.
     """
     halo = int(operands_of(graph, form)[0])
-    last = int(graph.rank[node]) - 1
-    columns = int(graph.dims[node, last])
-    is_along_rows = int(graph.dims[halo, last]) > columns
-    is_large = int(graph.element_count[node]) >= _MANY_ELEMENTS
-    return is_large and (columns >= _MANY_COLUMNS or not is_along_rows)
+    rank = int(graph.rank[node])
+    sizes = graph.dims[node, :rank]
+    has_ends = graph.dims[halo, :rank] > sizes
+    if int(graph.element_count[node]) < _MANY_ELEMENTS:
+        return False
+    least = _MANY_COLUMNS if int(has_ends.sum()) == 1 else _SOME_COLUMNS
+    return bool(not has_ends[-1] or int(sizes[-1]) >= least)
 
 
 def is_fast_roll(graph: HloGraph, form: int) -> bool:
