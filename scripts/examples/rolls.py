@@ -4,8 +4,9 @@
 
 Each neighbour is a `jnp.roll`, one along a diagonal two. The rules (`fusion-cuts/halo`
 and `joined`) were set on a nine-point reaction and diffusion, the game of life and sums
-of rolls; these programs were written afterwards. `PROGRAMS` maps a name to a kind and a
-function that makes the program and arguments.
+of rolls; these programs were written afterwards. What they showed then: that a program
+may have one function in many places, and that a limit on narrow rows was too strict.
+`PROGRAMS` maps a name to a kind and a function that makes the program and arguments.
 """
 
 from __future__ import annotations

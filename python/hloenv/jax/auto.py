@@ -361,7 +361,7 @@ def first_passes(module: HloModule) -> tuple[str, ...]:
     of a call.
     """
     # Without calls the elements of a root, such as a sort, stay, which rules replace.
-    return INLINING if module.opcode_counts().get("call") else INLINING[-1:]
+    return INLINING if module.opcode_counts().get("call") else ("cse",)
 
 
 def _prepared(module: HloModule) -> HloModule:

@@ -195,8 +195,7 @@ def root_mean_square(parts: Sequence[Array]) -> float:
 
 
 def _excess(error: Array, allowed: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(allowed > 0, error / allowed, np.inf)
+    ratio = np.where(allowed > 0, error / allowed, np.inf)
     # An infinite error is never allowed, whatever else is.
     ratio = np.where(np.isinf(error), np.inf, ratio)
     return np.where(error == 0, 0.0, ratio)
@@ -213,25 +212,24 @@ def _errors(
         return error, np.full(error.shape, 1.0 if is_within else 0.0)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     one, other = expected.astype(wide), actual.astype(wide)
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = _difference(one, other)
-        size = np.abs(one)
-        finite = size[np.isfinite(size)]
-        scale = root_mean_square([finite])
-        if rtol is None:
-            rtol = _tolerance(expected.dtype)
-        allowed = rtol * np.maximum(np.where(np.isfinite(size), size, 0.0), scale)
-        if moved:
-            shift = np.zeros(error.shape)
-            for each in moved:
-                moved_by = _difference(one, each.astype(wide))
-                # A NaN in only one of them does not raise the tolerance.
-                shift = np.maximum(shift, np.where(np.isfinite(moved_by), moved_by, 0))
-            # An element that is sensitive to rounding may be unchanged here by chance.
-            common = float(np.quantile(shift, 0.9))
-            is_narrow = expected.dtype.name in ("float16", "bfloat16")
-            times = _TIMES_NARROW if is_narrow else TIMES_ALSO
-            allowed = allowed + times * np.maximum(shift, common)
+    error = _difference(one, other)
+    size = np.abs(one)
+    finite = size[np.isfinite(size)]
+    scale = root_mean_square([finite])
+    if rtol is None:
+        rtol = _tolerance(expected.dtype)
+    allowed = rtol * np.maximum(np.where(np.isfinite(size), size, 0.0), scale)
+    if moved:
+        shift = np.zeros(error.shape)
+        for each in moved:
+            moved_by = _difference(one, each.astype(wide))
+            # A NaN in only one of them does not raise the tolerance.
+            shift = np.maximum(shift, np.where(np.isfinite(moved_by), moved_by, 0))
+        # An element that is sensitive to rounding may be unchanged here by chance.
+        common = float(np.quantile(shift, 0.9))
+        is_narrow = expected.dtype.name in ("float16", "bfloat16")
+        times = _TIMES_NARROW if is_narrow else TIMES_ALSO
+        allowed = allowed + times * np.maximum(shift, common)
     return error, allowed
 
 

@@ -127,12 +127,11 @@ def _shifted(array: Array, by: float) -> Array:
 def _movement(one: Array, other: Array) -> float:
     """What nine of ten elements differ by at most, in the worst slice."""
     worst = 0.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        for _, a, b in slices(one, other):
-            moved_by = np.abs(a.astype(_wide(a)) - b.astype(_wide(b)))
-            finite = moved_by[np.isfinite(moved_by)]
-            if finite.size:
-                worst = max(worst, float(np.quantile(finite, 0.9)))
+    for _, a, b in slices(one, other):
+        moved_by = np.abs(a.astype(_wide(a)) - b.astype(_wide(b)))
+        finite = moved_by[np.isfinite(moved_by)]
+        if finite.size:
+            worst = max(worst, float(np.quantile(finite, 0.9)))
     return worst
 
 
@@ -148,18 +147,17 @@ def _is_as_moved(expected: Array, actual: Array, moved: Array) -> bool:
     counts = {"error": 0, "moved": 0}
     squares = {"size": 0.0, "error": 0.0, "moved": 0.0}
     largest = {"error": 0.0, "moved": 0.0}
-    with np.errstate(invalid="ignore", over="ignore"):
-        for (_, a, b), (_, _, c) in zip(
-            slices(expected, actual), slices(expected, moved), strict=True
-        ):
-            one: Array = a.astype(_wide(a))
-            parts = {"size": one, "error": b - one, "moved": c - one}
-            for name, part in parts.items():
-                sizes = np.abs(part)
-                squares[name] += float(np.sum(np.square(sizes)))
-                if name in largest:
-                    largest[name] = max(largest[name], float(sizes.max()))
-                    counts[name] += int((sizes > _LITTLE * scale).sum())
+    for (_, a, b), (_, _, c) in zip(
+        slices(expected, actual), slices(expected, moved), strict=True
+    ):
+        one: Array = a.astype(_wide(a))
+        parts = {"size": one, "error": b - one, "moved": c - one}
+        for name, part in parts.items():
+            sizes = np.abs(part)
+            squares[name] += float(np.sum(np.square(sizes)))
+            if name in largest:
+                largest[name] = max(largest[name], float(sizes.max()))
+                counts[name] += int((sizes > _LITTLE * scale).sum())
     if not all(map(math.isfinite, (*squares.values(), *largest.values()))):
         return False
     if not squares["moved"]:  # or too small to be squared
