@@ -18,7 +18,7 @@ from hloenv.cli import main
 from hloenv.fuzz import cases, episode, invariants
 from hloenv.fuzz.campaign import Campaign, Limits
 from hloenv.fuzz.cases import Case, random_case, random_step
-from hloenv.fuzz.generator.module import random_module
+from hloenv.fuzz.generator.module import KINDS, random_module
 from hloenv.fuzz.invariants import StructureChecker, parse
 from hloenv.fuzz.matrix import load
 from hloenv.fuzz.reducer import Suspect, reduce
@@ -46,7 +46,7 @@ def pool() -> Iterator[Pool]:
 
 def test_a_seed_is_a_module() -> None:
     assert random_module(3) == random_module(3)
-    assert random_module(3, is_wide=True) == random_module(3, is_wide=True)
+    assert random_module(3, kind="wide") == random_module(3, kind="wide")
     assert random_module(3) != random_module(4)
     assert load("seed:3:40").to_text() == load("seed:3").to_text()
 
@@ -62,12 +62,28 @@ def test_modules_are_valid_and_cover_the_opcodes() -> None:
     assert len(missing) <= 12, sorted(missing)
 
 
+def test_modules_of_large_arrays_reach_the_rules_for_real_sizes() -> None:
+    assert random_module(3, kind="grid") == random_module(3, kind="grid")
+    passes = ("fusion-cuts", "reduce-forms", "convolution-forms")
+    found: set[tuple[str, str]] = set()
+    for seed in range(80):
+        module = load(f"grid:{seed}:12", "inlined")
+        module.verify()
+        for name in passes:
+            alternatives = hloenv.HloEnv(module).get_alternatives(name)
+            found |= {(name, c.rule) for each in alternatives for c in each.choices[1:]}
+    assert {("fusion-cuts", rule) for rule in ("halo", "repeated")} <= found
+    num_rules = {name: sum(each[0] == name for each in found) for name in passes}
+    assert num_rules["convolution-forms"] >= 4, num_rules
+    assert num_rules["reduce-forms"] >= 4, num_rules
+
+
 def test_a_case_is_the_same_everywhere() -> None:
     paths = [str(path) for path in WRITTEN]
     cases = [random_case(1, number, paths) for number in range(50)]
     assert cases == [random_case(1, number, paths) for number in range(50)]
     assert len({case.source for case in cases}) > 25
-    assert {case.source.partition(":")[0] for case in cases} >= {"seed", "wide"}
+    assert {case.source.partition(":")[0] for case in cases} >= set(KINDS)
     assert any(case.source in paths for case in cases)
 
 

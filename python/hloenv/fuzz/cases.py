@@ -54,7 +54,8 @@ class Case:
     """Specification of one episode.
 
     Attributes:
-        source: "seed:N:SIZE", "wide:N:SIZE", a path, or HLO text; see `matrix.load`.
+        source: "seed:N:SIZE" or another kind of random module, a path, or HLO text; see
+            `matrix.load`.
         variant: of `matrix.VARIANTS`, or a pass of XLA's pipeline to stop before.
         seed: seed of inputs and all random draws.
         steps: the steps to take; None draws them.
@@ -99,8 +100,9 @@ def random_case(
         source = rng.choice(sources)
         variant = rng.choice(_REAL_VARIANTS)
     else:
-        kind = rng.choice(["seed", "wide"])
-        size = rng.choice([4, 8, 16, 16, 32, 48])
+        kind = rng.choice(["seed", "wide", "grid"])
+        sizes = [3, 5, 8, 12] if kind == "grid" else [4, 8, 16, 16, 32, 48]
+        size = rng.choice(sizes)
         source = f"{kind}:{rng.randrange(2**40)}:{size}"
         variant = rng.choice(["raw", "raw", "raw", "inlined", "flattened"])
     return Case(source, variant, key, names=tuple(names))

@@ -22,7 +22,7 @@ from ..rewrite.placement import at_place
 from .compiled import CompiledExpected, check_compiled
 from .examples import Range
 from .expected import Expected
-from .generator.module import random_module
+from .generator.module import KINDS, random_module
 from .invariants import Report, StructureChecker, parse, random_decisions
 from .values import check_capture, check_decisions, draw_vectors, is_stateful
 
@@ -41,15 +41,15 @@ LATER = "in front of a later run"
 def load(source: str, variant: str = "raw") -> HloModule:
     """Loads a module from a path, text, or "seed:N", and prepares it as `variant`.
 
-    "seed:N:SIZE" sets the generator's size; "wide:N:SIZE" includes rare opcodes.
+    "seed:N:SIZE" sets the generator's size; "wide:N:SIZE" includes rare opcodes, and
+    "grid:N:SIZE" has large arrays, see `random_module`.
 
     Raises:
         HloEnvError: XLA cannot read it, or a preparing pass fails.
     """
-    if source.startswith(("seed:", "wide:")):
-        kind, *numbers = source.split(":")
-        text = random_module(*map(int, numbers), is_wide=kind == "wide")
-        module = HloModule.from_text(text)
+    kind, *numbers = source.split(":")
+    if kind in KINDS:
+        module = HloModule.from_text(random_module(*map(int, numbers), kind=kind))
     elif "\n" in source:
         module = HloModule.from_text(source)
     else:

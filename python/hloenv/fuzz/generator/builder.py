@@ -76,7 +76,10 @@ class Builder:
         texts: finished computations.
         shared: names of reducers, by what they do.
         depth: how many computations are being built in each other.
+        max_elements: of an array.
     """
+
+    max_elements = MAX_ELEMENTS
 
     def __init__(self, rng: random.Random, size: int) -> None:
         self.rng = rng
@@ -136,7 +139,7 @@ class Builder:
             dims = tuple(rng.randint(1, largest) for _ in range(rank))
             if rank and rng.random() < 0.02:
                 dims = (0, *dims[1:])
-            if math.prod(dims) <= MAX_ELEMENTS:
+            if math.prod(dims) <= self.max_elements:
                 return ArrayType(dtype, dims)
 
     def _literal(self, dtype: str) -> str:

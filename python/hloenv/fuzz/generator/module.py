@@ -11,36 +11,48 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Literal, get_args
 
 from .builder import ArrayType, Computation, Value
 from .effects import EffectSteps
 from .elementwise import ElementSteps
+from .grids import GridSteps
 from .shapes import ShapeSteps
 
+Kind = Literal["seed", "wide", "grid"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
-def random_module(seed: int, size: int = 40, *, is_wide: bool = False) -> str:
+
+def random_module(seed: int, size: int = 40, *, kind: Kind = "seed") -> str:
     """HLO text of a module.
 
     Args:
         seed: which module.
         size: about how many steps build the entry; the instruction count is a few
             times that.
-        is_wide: with a few kinds of rare opcodes, some of which XLA's evaluator does
-            not know.
+        kind: "seed": arrays of at most 256 elements; "wide": with a few kinds of rare
+            opcodes as well, some of which XLA's evaluator does not know; "grid":
+            arrays of thousands of elements, which many rules for real sizes ask for.
     """
     rng = random.Random(f"hloenv module {seed}")
-    return _Generator(rng, size, is_wide=is_wide).module(seed)
+    generator = _Grids(rng, size) if kind == "grid" else _Generator(rng, size)
+    if kind == "wide":
+        # A few kinds for each module, or none could be evaluated.
+        generator.rare = rng.sample(generator.rare_steps(), 3)
+    return generator.module(seed)
 
 
 class _Generator(ElementSteps, ShapeSteps, EffectSteps):
     """Steps that make computations, and the module around them."""
 
-    def __init__(self, rng: random.Random, size: int, *, is_wide: bool) -> None:
-        super().__init__(rng, size)
-        # A few kinds for each module, or none could be evaluated.
-        self.rare = rng.sample(self._rare_steps(), 3) if is_wide else []
+    max_outputs = 4
 
-    def _rare_steps(self) -> list[Callable[[Computation], None]]:
+    def __init__(self, rng: random.Random, size: int) -> None:
+        super().__init__(rng, size)
+        self.rare: list[Callable[[Computation], None]] = []
+
+    def rare_steps(self) -> list[Callable[[Computation], None]]:
+        """Steps with rare opcodes."""
         return [
             self._functions,
             self._precision,
@@ -85,8 +97,9 @@ class _Generator(ElementSteps, ShapeSteps, EffectSteps):
 
     def _root(self, c: Computation) -> str:
         """A tuple of a few values, late ones above all, with repeats and nesting."""
-        late = c.values[-8:]
-        chosen = self.rng.sample(late, min(len(late), self.rng.randint(1, 4)))
+        late = c.values[-2 * self.max_outputs :]
+        most = self.rng.randint(1, self.max_outputs)
+        chosen = self.rng.sample(late, min(len(late), most))
         if self.rng.random() < 0.3:
             chosen.append(self.rng.choice(c.values))
         if self.rng.random() < 0.2:
@@ -104,8 +117,9 @@ class _Generator(ElementSteps, ShapeSteps, EffectSteps):
         shape, operands = ", ".join(types), ", ".join(names)
         return f"  ROOT {self._name('root')} = ({shape}) tuple({operands})"
 
-    def _grow(self, c: Computation, steps: int) -> None:
-        makers: list[tuple[Callable[[Computation], None], int]] = [
+    def _makers(self) -> list[tuple[Callable[[Computation], None], int]]:
+        """The steps with their weights, but those that make computations."""
+        return [
             (self._unary, 8),
             (self._binary, 10),
             (self._identity, 6),
@@ -131,8 +145,11 @@ class _Generator(ElementSteps, ShapeSteps, EffectSteps):
             (self._map, 1),
             (self._tuple, 2),
             (self._complex, 1),
+            *[(step, 5) for step in self.rare],
         ]
-        makers += [(step, 5) for step in self.rare]
+
+    def _grow(self, c: Computation, steps: int) -> None:
+        makers = self._makers()
         if self.depth < 2:
             makers += [(self._call, 2), (self._conditional, 2), (self._while, 2)]
         functions = [maker for maker, _ in makers]
@@ -258,3 +275,44 @@ class _Generator(ElementSteps, ShapeSteps, EffectSteps):
 
     def _dead_computation(self) -> None:
         self._callee([self._type(), self._type()], None)
+
+
+class _Grids(GridSteps, _Generator):
+    """Modules of large arrays."""
+
+    max_elements = 60_000
+    # Many: what no output needs is not decided.
+    max_outputs = 24
+
+    def __init__(self, rng: random.Random, size: int) -> None:
+        super().__init__(rng, size)
+        self._draw_base()
+
+    def _makers(self) -> list[tuple[Callable[[Computation], None], int]]:
+        return [
+            (self._unary, 5),
+            (self._binary, 8),
+            (self._roll, 6),
+            (self._neighbours, 6),
+            (self._window, 3),
+            (self._cumulative, 2),
+            (self._grid_convolution, 3),
+            (self._product, 2),
+            (self._normalised, 3),
+            (self._broadcast, 1),
+            (self._transpose, 2),
+            (self._reshape, 1),
+            (self._slice, 2),
+            (self._concatenate, 1),
+            (self._pad, 2),
+            (self._reverse, 1),
+            (self._reduce, 3),
+            (self._compare_select, 3),
+            (self._convert, 1),
+            (self._clamp, 1),
+            (self._iota, 1),
+            (self._dynamic_slice, 1),
+            (self._gather, 1),
+            (self._scatter, 1),
+            (self._sort, 1),
+        ]

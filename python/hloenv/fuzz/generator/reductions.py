@@ -7,7 +7,6 @@ import math
 
 from .builder import (
     FLOATS,
-    MAX_ELEMENTS,
     ArrayType,
     Builder,
     Computation,
@@ -49,6 +48,29 @@ class ReductionSteps(Builder):
             c.values.remove(init)
         return opcode, init
 
+    def _reduced(
+        self,
+        c: Computation,
+        opcode: str,
+        value: Value,
+        dims: tuple[int, ...],
+        attributes: str,
+        count: int,
+    ) -> Value:
+        """A reduction of some kind to `dims`, of `count` elements each."""
+        operation, init = self._reduction(c, value.type.dtype)
+        is_sum = operation == "add"
+        result = self._emit(
+            c,
+            value.type.with_dims(dims),
+            opcode,
+            [value, init],
+            f"{attributes}, to_apply={self._reducer(value.type.dtype, operation)}",
+            magnitude=value.magnitude * (count if is_sum else 1),
+            is_exact=value.is_exact and not is_sum,
+        )
+        return self._bounded(c, result)
+
     def _reduce(self, c: Computation) -> None:
         value = self._pick(
             c, lambda v: 0 not in v.type.dims != () and v.type.dtype != "c64"
@@ -59,20 +81,8 @@ class ReductionSteps(Builder):
         rank = len(value.type.dims)
         axes = sorted(self.rng.sample(range(rank), self.rng.randint(1, rank)))
         kept = tuple(d for i, d in enumerate(value.type.dims) if i not in axes)
-        opcode, init = self._reduction(c, value.type.dtype)
-        count = math.prod(value.type.dims) / max(1, math.prod(kept))
-        size = value.magnitude * (count if opcode == "add" else 1)
-        result = self._emit(
-            c,
-            value.type.with_dims(kept),
-            "reduce",
-            [value, init],
-            f"dimensions={braces(axes)}, "
-            f"to_apply={self._reducer(value.type.dtype, opcode)}",
-            magnitude=size,
-            is_exact=value.is_exact and opcode != "add",
-        )
-        self._bounded(c, result)
+        count = math.prod(value.type.dims) // max(1, math.prod(kept))
+        self._reduced(c, "reduce", value, kept, f"dimensions={braces(axes)}", count)
 
     def _reduce_window(self, c: Computation) -> None:
         value = self._pick(
@@ -90,20 +100,12 @@ class ReductionSteps(Builder):
             strides.append(stride)
             pads.append(f"{low}_0")
             dims.append((d + low - size) // stride + 1)
-        opcode, init = self._reduction(c, value.type.dtype)
-        most = value.magnitude * (math.prod(sizes) if opcode == "add" else 1)
-        result = self._emit(
-            c,
-            value.type.with_dims(tuple(dims)),
-            "reduce-window",
-            [value, init],
+        window = (
             f"window={{size={'x'.join(map(str, sizes))} "
-            f"stride={'x'.join(map(str, strides))} pad={'x'.join(pads)}}}, "
-            f"to_apply={self._reducer(value.type.dtype, opcode)}",
-            magnitude=most,
-            is_exact=value.is_exact and opcode != "add",
+            f"stride={'x'.join(map(str, strides))} pad={'x'.join(pads)}}}"
         )
-        self._bounded(c, result)
+        count = math.prod(sizes)
+        self._reduced(c, "reduce-window", value, tuple(dims), window, count)
 
     def _dot(self, c: Computation) -> None:
         left = self._pick(c, lambda v: v.type.is_float and 0 < len(v.type.dims) < 4)
@@ -120,7 +122,7 @@ class ReductionSteps(Builder):
         right_dims = [left.type.dims[i] for i in batch + contracting]
         right_dims.append(free)
         out = [left.type.dims[i] for i in batch] + kept + [free]
-        if math.prod(out) > MAX_ELEMENTS or len(out) > 5:
+        if math.prod(out) > self.max_elements or len(out) > 5:
             return
         right = self._like(c, Value("", left.type.with_dims(tuple(right_dims)), 1.0))
         right = self._bounded(c, right)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from .builder import MAX_ELEMENTS, Builder, Computation, braces
+from .builder import Builder, Computation, braces
 
 
 class ShapeSteps(Builder):
@@ -52,7 +52,7 @@ class ShapeSteps(Builder):
             at = self.rng.randint(0, len(dims))
             dims.insert(at, self.rng.randint(1, 4))
             positions = [p + (p >= at) for p in positions]
-        if math.prod(dims) > MAX_ELEMENTS:
+        if math.prod(dims) > self.max_elements:
             return
         self._emit(
             c,
@@ -92,7 +92,7 @@ class ShapeSteps(Builder):
         values += [self._like(c, value) for _ in range(self.rng.randint(0, 2))]
         dims = list(value.type.dims)
         dims[axis] *= len(values)
-        if math.prod(dims) > MAX_ELEMENTS:
+        if math.prod(dims) > self.max_elements:
             return
         self._emit(
             c,
@@ -117,7 +117,7 @@ class ShapeSteps(Builder):
                 low, high, interior, padded = 0, 0, 0, size
             dims.append(padded)
             parts.append(f"{low}_{high}_{interior}")
-        if math.prod(dims) > MAX_ELEMENTS:
+        if math.prod(dims) > self.max_elements:
             return
         self._emit(
             c,
