@@ -21,6 +21,9 @@ from .integers import check_limit
 from .pass_memo import Node, Runner, without_dead_code
 from .rewrite_base import DEFAULT_BENCHMARK
 
+# Modules that episodes start from and that are kept.
+_MAX_STARTS = 8
+
 
 class SubstitutionEnv(CandidateActions, CompilerEnv):
     """Substitutes subgraphs, as X-RLflow does.
@@ -101,6 +104,8 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         self.rule = ""
         # Of one node, so that an action means what was observed whatever others expand.
         self._expanded: tuple[Node, Expansion] | None = None
+        # Reading a model takes as long as a step, and most agents start from few.
+        self._starts: dict[str, Node] = {}
         super().__init__(
             (),
             benchmark=benchmark,
@@ -164,11 +169,17 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         )
 
     def _start(self, benchmark: Benchmark) -> Node:
-        module = without_dead_code(benchmark.load())
+        node = self._starts.get(benchmark.uri)
+        if node is None:
+            node = _node(without_dead_code(benchmark.load()))
+            if len(self._starts) == _MAX_STARTS:
+                self._starts.pop(next(iter(self._starts)))
+            self._starts[benchmark.uri] = node
+        module = self.module_of(node)
         self.rule = ""
         # A pass that fails on the module fails here, not in the episode.
         self.expander.expand(module, max_instructions=self.expander.limit(module))
-        return _node(module)
+        return node
 
     def _return_to(self, mark: Any) -> None:
         super()._return_to(mark)
@@ -193,10 +204,11 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
             own.passes, max_candidates=own.max_candidates, max_growth=own.max_growth
         )
         twin._expanded = None
+        twin._starts = {}
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_expanded": None}
+        return super().__getstate__() | {"_expanded": None, "_starts": {}}
 
     def _replay(self, start: HloModule) -> tuple[HloModule, str]:
         return self._replay_steps(start)
