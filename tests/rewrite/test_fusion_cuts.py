@@ -11,6 +11,7 @@ import pytest
 import hloenv
 from hloenv import HloEnv, HloModule, verify_alternatives
 from hloenv.hlo.text import parse_text
+from hloenv.jax.auto import forms_of
 from hloenv.policies import get_policy
 from hloenv.runtime.jaxlib.stablehlo import program_of
 
@@ -46,7 +47,7 @@ def test_a_shared_array_is_kept_and_not_what_it_is_computed_of() -> None:
     assert cuts_of(module_of(STENCIL)) == {"g": "repeated"}
 
 
-def test_a_call_that_returns_its_parameter_takes_its_place() -> None:
+def test_a_call_of_what_nothing_else_needs_takes_its_place() -> None:
     alternatives = HloEnv(module_of(STENCIL)).get_alternatives("fusion-cuts")
     (error,) = verify_alternatives(alternatives)
     assert error.absolute == 0
@@ -54,12 +55,80 @@ def test_a_call_that_returns_its_parameter_takes_its_place() -> None:
     entry = text.computations[text.entry].instructions
     (call,) = (each for each in entry if each.opcode == "call")
     (callee,) = call.callees
-    assert [each.opcode for each in text.computations[callee].instructions] == [
-        "parameter"
+    assert sorted(each.opcode for each in text.computations[callee].instructions) == [
+        *("broadcast", "constant", "multiply", "multiply", "parameter", "tanh")
     ]
-    assert [entry[i].opcode for i in call.operands] == ["multiply"]
+    assert [entry[i].opcode for i in call.operands] == ["parameter"]
     readers = [each for each in entry if entry.index(call) in each.operands]
     assert sorted(each.opcode for each in readers) == ["negate", "pad", "pad"]
+
+
+def test_what_others_need_is_computed_once() -> None:
+    module = module_of(
+        STENCIL.replace("add(s, r)", "add(s, r2)").replace(
+            "ROOT",
+            "u = f32[66,64] pad(t, zero), padding=1_1x0_0\n"
+            "  r2 = f32[66,64] add(r, u)\n  ROOT",
+        )
+    )
+    alternatives = HloEnv(module).get_alternatives("fusion-cuts")
+    decided = alternatives.apply([1] * len(alternatives))
+    assert decided.opcode_counts()["tanh"] == 1
+
+
+def test_an_array_reads_the_one_that_is_kept_before_it() -> None:
+    # z reads y in place, which slices read, too.
+    lines = [
+        *("x = f32[1000] parameter(0)", "y = f32[1000] tanh(x)"),
+        *("z = f32[1000] exponential(y)", "zero = f32[] constant(0)"),
+    ]
+    for i in range(3):
+        for name in "yz":
+            part = f"slice({name}), slice={{[{i}:{980 + i}]}}"
+            lines.append(f"{name}{i} = f32[980] {part}")
+    lines += [
+        *("a0 = f32[980] add(y0, z0)", "a1 = f32[980] add(y1, z1)"),
+        *("a2 = f32[980] add(y2, z2)", "b = f32[980] multiply(a0, a1)"),
+        "ROOT r = f32[980] multiply(a2, b)",
+    ]
+    alternatives = HloEnv(module_of("\n".join(lines))).get_alternatives("fusion-cuts")
+    decided = alternatives.apply([1, 1])
+    assert decided.opcode_counts()["tanh"] == 1
+    assert decided.opcode_counts()["call"] == 2
+
+
+@pytest.mark.compile
+@pytest.mark.jax
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+def test_a_kept_array_shares_no_memory_with_an_equal_one(engine) -> None:
+    # One reader has `u` in place, and another at other places, through a call. Where
+    # the call returned its parameter, XLA wrote a fusion of both to its memory.
+    import jax.numpy as jnp
+
+    def stencil(u):
+        p = jnp.pad(u, 1)
+        return u + p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]
+
+    def finer(u):
+        return jnp.repeat(jnp.repeat(u, 2, 0), 2, 1)
+
+    def cycle(f):
+        u = stencil(stencil(f))
+        n = u.shape[0] // 2
+        coarse = u.reshape(n, 2, n, 2).mean((1, 3))
+        return finer(stencil(stencil(u + finer(coarse))))
+
+    given = np.random.default_rng(0).standard_normal((128, 128), dtype=np.float32)
+    module = HloModule.from_jax(cycle, given)
+    decided = forms_of(module)
+    assert decided is not None
+    assert decided.accepted["fusion-cuts/repeated"] >= 3
+    assert decided.accepted["reduce-forms/chain"] == 1
+    found, wanted = (
+        hloenv.compile(each, isolate=False, engine=engine)(given)[0]
+        for each in (decided.applied, module)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def _reads(expression: str, *, shifts: int, size: int = 1000) -> HloModule:

@@ -35,15 +35,6 @@ struct Bands {
   }
 };
 
-// Those of `order` that the array has.
-std::string Those(const Labelled& array, absl::string_view order) {
-  std::string labels;
-  for (char label : order) {
-    if (array.Has(label)) labels += label;
-  }
-  return labels;
-}
-
 Labelled Renamed(Labelled array, char from, char to) {
   array.labels[array.At(from)] = to;
   return array;
@@ -52,7 +43,7 @@ Labelled Renamed(Labelled array, char from, char to) {
 // With one more dimension, in front of all but the groups.
 Labelled StackedFirst(const std::vector<Labelled>& parts, char label,
                       absl::string_view order) {
-  const std::string others = Those(parts[0], order);
+  const std::string others = parts[0].Those(order);
   const size_t at = others.find('g') == 0 ? 1 : 0;
   return Stacked(parts, label,
                  others.substr(0, at) + label + others.substr(at));
@@ -74,7 +65,7 @@ absl::StatusOr<HloInstruction*> BuildByTaps(const Bands& bands, Images x) {
   }
   const Labelled patches = StackedFirst(columns, 'y', "gib01");
   const Labelled products =
-      DotOf(kernel, patches, Those(kernel, "gxo") + Those(patches, "b01"),
+      DotOf(kernel, patches, kernel.Those("gxo") + patches.Those("b01"),
             WithOperandsSwapped(sums));
   const SpatialDimension& down = bands.down();
   std::vector<Labelled> rows;
@@ -119,7 +110,7 @@ absl::StatusOr<HloInstruction*> BuildByPositions(const Bands& bands, Images x) {
   const Labelled windows = StackedFirst(columns, '1', "gbiry");
   const Labelled kernels = StackedFirst(rows, '0', "goiry");
   return convolution.Finish(DotOf(
-      windows, kernels, Those(windows, "g1b") + Those(kernels, "0o"), sums));
+      windows, kernels, windows.Those("g1b") + kernels.Those("0o"), sums));
 }
 
 bool IsSmall(const Bands& bands) {

@@ -449,7 +449,7 @@ namespace {
 absl::Span<const Rule> ConvolutionRules() {
   static const auto* rules = new std::vector<Rule>{
       TapsRule(), OutputsRule(),   PatchesRule(), BlocksRule(), PhasesRule(),
-      RowsRule(), TapsApartRule(), TermsRule(),   BandsRule()};
+      RowsRule(), TapsApartRule(), TermsRule(),   BandsRule(),  ToeplitzRule()};
   return *rules;
 }
 

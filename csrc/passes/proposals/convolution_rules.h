@@ -15,5 +15,6 @@ const Rule& BandsRule();      // convolution_bands.cc
 const Rule& BlocksRule();     // convolution_blocks.cc
 const Rule& PhasesRule();     // convolution_phases.cc
 const Rule& RowsRule();       // convolution_rows.cc
+const Rule& ToeplitzRule();   // convolution_signals.cc
 
 }  // namespace hloenv

@@ -4,15 +4,18 @@
 //
 // Before:  y = tanh(x)
 //          d = pad(y, 0, 1 in front) - pad(y, 0, 1 behind)
-// After:   y = call(tanh(x)), of a computation that returns its parameter
+// After:   y = call(x), of a computation of the hyperbolic tangent
 //          d = ...
 //
 // Fusion copies an expression into a kernel once, but the kernel computes it
 // once for each place that it reads: readers of y at other places, as in the
 // gradients of stencils, each compute a hyperbolic tangent. Where a pad or a
 // concatenation is what reads it, LLVM makes no vectors of that either. The
-// call, which is not inlined and not fused, costs nothing: the backend has its
-// result where the parameter is.
+// call is not inlined and not fused.
+//
+// It must not return what it is given: the backend has the result of such a
+// call where the parameter is, and may write the result of a fusion that reads
+// both there, although it reads the result at other places.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -21,7 +24,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/cut_rules.h"
 #include "passes/proposals/general_passes.h"
-#include "passes/proposals/own_kernel.h"
+#include "passes/proposals/kernel_cone.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -220,71 +223,46 @@ bool HasSingleReader(const HloInstruction& instruction,
   });
 }
 
-// Adds a proposal that keeps `instruction` in memory.
-void ProposeKept(const Rule& rule, const HloInstruction& instruction,
-                 std::vector<Proposal>& proposals) {
-  const HloInstruction::InstructionVector& operands = instruction.operands();
-  Propose(
-      rule, instruction, {operands.begin(), operands.end()},
-      [&instruction](absl::Span<HloInstruction* const> images)
-          -> absl::StatusOr<HloInstruction*> {
-        HloInstruction* computed =
-            CloneBeside(instruction, instruction.shape(), images);
-        return InOwnKernel({computed},
-                           [](absl::Span<HloInstruction* const> parameters)
-                               -> absl::StatusOr<HloInstruction*> {
-                             return parameters.front();
-                           });
-      },
-      proposals);
-}
+enum class Kept { kNo, kRepeated, kBounded };
 
 // Of a concatenation, as of an array and its border, that is read at several
 // places: each would ask which part it is in.
-void ProposeJoinedArray(const Rule& rule, const HloInstruction& instruction,
-                        std::vector<Proposal>& proposals) {
+Kept KindOfJoined(const HloInstruction& instruction) {
   const PlaceReaders readers = ReadersOf(instruction);
-  if (!readers.is_complete) return;
+  if (!readers.is_complete) return Kept::kNo;
   const auto elements =
       static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
   double reads = 0;
   for (const HloInstruction* user : readers.moving) {
     // What moves the slices counts for these.
-    if (user->opcode() != HloOpcode::kSlice) return;
+    if (user->opcode() != HloOpcode::kSlice) return Kept::kNo;
     reads += static_cast<double>(xla::ShapeUtil::ElementsIn(user->shape())) /
              elements;
   }
-  if (std::lround(reads) >= kMinPlaces) {
-    ProposeKept(rule, instruction, proposals);
-  }
+  return std::lround(reads) >= kMinPlaces ? Kept::kRepeated : Kept::kNo;
 }
 
-void ProposeIf(bool is_repeated, const Rule& rule,
-               const HloInstruction& instruction,
-               std::vector<Proposal>& proposals) {
-  const bool is_concatenation =
-      is_repeated && instruction.opcode() == HloOpcode::kConcatenate;
+// Which rule keeps it in memory.
+Kept KindOf(const HloInstruction& instruction) {
+  const bool is_concatenation = instruction.opcode() == HloOpcode::kConcatenate;
   if (!(instruction.IsElementwise() || is_concatenation) ||
       instruction.operand_count() == 0 || instruction.IsRoot() ||
       !IsPlain(instruction) ||
       xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept) {
-    return;
+    return Kept::kNo;
   }
-  if (is_concatenation) {
-    ProposeJoinedArray(rule, instruction, proposals);
-    return;
-  }
+  if (is_concatenation) return KindOfJoined(instruction);
   // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
   for (const HloInstruction* operand : instruction.operands()) {
     if (!xla::ShapeUtil::SameDimensions(operand->shape(),
                                         instruction.shape())) {
-      return;
+      return Kept::kNo;
     }
   }
   const PlaceReaders readers = ReadersOf(instruction);
   if (readers.moving.empty() || !readers.is_complete ||
       HasSingleReader(instruction, readers)) {
-    return;
+    return Kept::kNo;
   }
   const int64_t reads = std::lround(ReadsOf(instruction, readers));
   const int64_t cost = ExpressionCost(instruction, readers);
@@ -292,16 +270,30 @@ void ProposeIf(bool is_repeated, const Rule& rule,
   const bool is_joined = absl::c_any_of(readers.moving, [](const auto* each) {
     return each->opcode() == HloOpcode::kConcatenate;
   });
-  const bool repeats = reads > (is_joined ? 2 : 1);
-  if (repeats != is_repeated) return;
-  if (repeats ? (reads - 1) * cost < kMinRepeated
-              : cost < kFunctionCost ||
-                    absl::c_none_of(
-                        readers.moving,
-                        [](const auto* each) { return HasBranches(*each); })) {
-    return;
+  if (reads > (is_joined ? 2 : 1)) {
+    return (reads - 1) * cost < kMinRepeated ? Kept::kNo : Kept::kRepeated;
   }
-  ProposeKept(rule, instruction, proposals);
+  const bool is_bounded = cost >= kFunctionCost &&
+                          absl::c_any_of(readers.moving, [](const auto* each) {
+                            return HasBranches(*each);
+                          });
+  return is_bounded ? Kept::kBounded : Kept::kNo;
+}
+
+void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
+               RuleContext& context, std::vector<Proposal>& proposals) {
+  if (KindOf(instruction) != kind) return;
+  const KernelCone cone = ConeOf(
+      instruction, context,
+      [](const HloInstruction& each) { return KindOf(each) != Kept::kNo; });
+  if (cone.reads.empty()) return;
+  Propose(
+      rule, instruction, cone.reads,
+      [cone](absl::Span<HloInstruction* const> images) {
+        return CallOf(cone, images);
+      },
+      proposals);
+  proposals.back().reads_decided = true;
 }
 
 const Rule& RepeatedRule() {
@@ -313,9 +305,10 @@ const Rule& RepeatedRule() {
       "slices and more read, as an array with a border. Floats round "
       "differently where a product is added to something: LLVM fuses both in "
       "one kernel.",
-      [](const HloInstruction& instruction, RuleContext&,
+      [](const HloInstruction& instruction, RuleContext& context,
          std::vector<Proposal>& proposals) {
-        ProposeIf(true, RepeatedRule(), instruction, proposals);
+        ProposeIf(Kept::kRepeated, RepeatedRule(), instruction, context,
+                  proposals);
       }};
   return rule;
 }
@@ -326,9 +319,10 @@ const Rule& BoundedRule() {
       "Keeps an elementwise array in memory that one pad or concatenation "
       "reads, inside of which LLVM may make no vectors of it. Floats round "
       "differently, as with `repeated`.",
-      [](const HloInstruction& instruction, RuleContext&,
+      [](const HloInstruction& instruction, RuleContext& context,
          std::vector<Proposal>& proposals) {
-        ProposeIf(false, BoundedRule(), instruction, proposals);
+        ProposeIf(Kept::kBounded, BoundedRule(), instruction, context,
+                  proposals);
       }};
   return rule;
 }

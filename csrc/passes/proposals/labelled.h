@@ -27,6 +27,14 @@ struct Labelled {
   std::string labels;
 
   bool Has(char label) const { return labels.find(label) != std::string::npos; }
+  // Those of `order` that it has.
+  std::string Those(absl::string_view order) const {
+    std::string found;
+    for (char label : order) {
+      if (Has(label)) found += label;
+    }
+    return found;
+  }
   // The dimension with this label, which must exist.
   int64_t At(char label) const {
     return static_cast<int64_t>(labels.find(label));

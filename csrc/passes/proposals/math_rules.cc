@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/proposals/math_rules.h"
 
-#include <numeric>
 #include <vector>
 
+#include "passes/proposals/branches.h"
 #include "support/status.h"
-#include "xla/literal_util.h"
-#include "xla/service/hlo_creation_utils.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -73,27 +71,6 @@ HloInstruction* Whole(HloInstruction* x, const xla::Shape& shape) {
 
 namespace {
 
-// A computation of a tuple of operands, each whole.
-HloComputation* BranchOf(xla::HloModule* module, const xla::Shape& operands,
-                         const xla::Shape& shape, const OfOperands& function) {
-  HloComputation::Builder builder("math");
-  builder.AddInstruction(
-      HloInstruction::CreateParameter(0, operands, "operands"));
-  HloComputation* computation = module->AddEmbeddedComputation(builder.Build());
-  HloInstruction* parameter = computation->parameter_instruction(0);
-  std::vector<HloInstruction*> elements;
-  for (size_t i = 0; i < operands.tuple_shapes().size(); ++i) {
-    elements.push_back(
-        Whole(computation->AddInstruction(HloInstruction::CreateGetTupleElement(
-                  operands.tuple_shapes(i), parameter, i)),
-              shape));
-  }
-  Elementwise build(computation, shape);
-  computation->set_root_instruction(function(elements, build),
-                                    /*accept_different_shape=*/true);
-  return computation;
-}
-
 bool IsKnownFloat(const xla::Shape& shape) {
   const xla::PrimitiveType type = shape.element_type();
   return type == xla::F64 || type == xla::F32 || type == xla::F16 ||
@@ -124,25 +101,17 @@ absl::StatusOr<HloInstruction*> WhereAll(HloInstruction* is_fast,
                                          Arrays operands,
                                          const OfOperands& fast,
                                          const OfOperands& any) {
-  HloComputation* computation = is_fast->parent();
   const xla::Shape& shape = operands[0]->shape();
-  HloInstruction* all = is_fast;
-  if (!shape.dimensions().empty()) {
-    std::vector<int64_t> dimensions(shape.dimensions().size());
-    std::iota(dimensions.begin(), dimensions.end(), 0);
-    HloInstruction* truth = computation->AddInstruction(
-        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<bool>(true)));
-    HLOENV_ASSIGN_OR_RETURN(
-        all, xla::MakeReduceHlo(is_fast, truth, dimensions, HloOpcode::kAnd));
-  }
-  HloInstruction* tuple =
-      computation->AddInstruction(HloInstruction::CreateTuple(operands));
-  const auto branch = [&](const OfOperands& function) {
-    return BranchOf(computation->parent(), tuple->shape(), shape, function);
+  HLOENV_ASSIGN_OR_RETURN(HloInstruction * all, AllOf(is_fast));
+  const auto with_whole = [&](const OfOperands& function) {
+    return [&](Arrays arrays) -> absl::StatusOr<HloInstruction*> {
+      std::vector<HloInstruction*> whole;
+      for (HloInstruction* each : arrays) whole.push_back(Whole(each, shape));
+      Elementwise build(arrays[0]->parent(), shape);
+      return function(whole, build);
+    };
   };
-  HloComputation* first = branch(fast);
-  return computation->AddInstruction(HloInstruction::CreateConditional(
-      shape, all, tuple, first, tuple, branch(any)));
+  return IfElse(all, operands, shape, with_whole(fast), with_whole(any));
 }
 
 }  // namespace hloenv

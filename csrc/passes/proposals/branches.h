@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of which one is chosen when the module runs.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+
+namespace hloenv {
+
+// Adds a function of arrays to their computation.
+using OfArrays = std::function<absl::StatusOr<xla::HloInstruction*>(
+    absl::Span<xla::HloInstruction* const> arrays)>;
+
+// Whether all elements are true; a scalar.
+absl::StatusOr<xla::HloInstruction*> AllOf(xla::HloInstruction* truths);
+
+// One of two functions of `arrays`, with results of `shape`. XLA makes a
+// selection of small branches, and computes both, unless the second function
+// has a barrier.
+absl::StatusOr<xla::HloInstruction*> IfElse(
+    xla::HloInstruction* condition,
+    absl::Span<xla::HloInstruction* const> arrays, const xla::Shape& shape,
+    const OfArrays& then, const OfArrays& otherwise);
+
+}  // namespace hloenv
