@@ -33,6 +33,7 @@ _MAX_ROUNDS = 4
 _OPENING = frozenset(
     (
         *("fusion-cuts/repeated", "fusion-cuts/bounded", "fusion-cuts/joined"),
+        "fusion-cuts/halo",
         "reduce-forms/packed_index",
     )
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,6 +131,8 @@ _NARROW = ("f16", "bf16")
 # first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded"), 2048
 _OF_CUTS = frozenset(_CUTS)
+_ROLL_RULES = frozenset(("halo", "joined"))
+_CUT_RULES = _OF_CUTS | _ROLL_RULES
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "joined", "halo"
 # Bytes of them together above which none is in memory: there may be no place for them.
@@ -193,7 +195,7 @@ class KnownForms:
         firsts = graph.site_choice_offsets  # the original of each site comes first
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
-        called, written, networks, cuts = [], [], set(), []
+        called, written, networks, cuts, rolled = [], [], set(), [], {}
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
@@ -236,12 +238,15 @@ class KnownForms:
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
                         called += [index] if rule in _CALLED else []
-                        cuts += [(index, node)] if rule in _OF_CUTS else []
+                        cuts += [(index, node)] if rule in _CUT_RULES else []
+                        if rule == "halo":
+                            rolled[index] = _rolled_array(graph, built[rule])
                         if rule == "network":
                             networks.add(place)
                         if rule == "network" or rule in _OF_MATRICES:
                             written.append(index)
                     break
+        _leave_for_later(alternatives, decisions, cuts, rolled)
         if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MOST_CUT_BYTES:
             decisions[[index for index, _ in cuts]] = -1
         if len(called) > _MOST_CALLED:
@@ -307,6 +312,51 @@ class _LargeValues:
         size = int(graph.element_count[arrays].max(initial=0))
         is_large = size * _WIDE > _SMALL_BYTES
         return is_large and int(graph.computation[node]) not in self._computations
+
+
+def _rolled_array(graph: HloGraph, roll: int) -> int:
+    """What a slice of an array with a halo is a roll of."""
+    (halo,) = operands_of(graph, roll).tolist()
+    return int(operands_of(graph, halo)[0])
+
+
+def _leave_for_later(
+    alternatives: Alternatives,
+    decisions: Int64Array,
+    cuts: Sequence[tuple[int, int]],
+    rolled: Mapping[int, int],
+) -> None:
+    """Takes back forms of rolls, and arrays in memory, that do not go together.
+
+    What they read is what the module has, not what takes the place of that. An array
+    that is computed of rolls is kept when these have their form; any other before its
+    own rolls get one.
+
+    Args:
+        alternatives: the alternatives.
+        decisions: [A]; changed.
+        cuts: index and original of each such alternative that is accepted.
+        rolled: the array of each that is a halo.
+    """
+    chosen = {index: alternatives[index].choices[decisions[index]] for index, _ in cuts}
+    gone = {
+        name
+        for choice in chosen.values()
+        if choice.rule in _ROLL_RULES
+        for name in choice.makes_dead
+    }
+    kept = set()
+    for index, node in cuts:
+        if chosen[index].rule in _ROLL_RULES:
+            continue
+        if gone.isdisjoint(chosen[index].makes_dead):
+            site = alternatives.graph.site_offsets[index]
+            kept |= {node, int(alternatives.graph.site_nodes[site])}
+        else:
+            decisions[index] = -1
+    for index, array in rolled.items():
+        if array in kept:
+            decisions[index] = -1
 
 
 def _forms(
