@@ -135,6 +135,48 @@ def test_forms_of_what_jax_makes(name):
             "window={size=62x62}, dim_labels=f01b_i01o->01bf",
             None,
         ),
+        (  # long filters of signals, of few channels and of many apart, and gradients
+            ("1,2000,1", "300,1,1", "1,2000,1"),
+            "window={size=300 pad=150_149}, dim_labels=b0f_0io->b0f",
+            "toeplitz",
+        ),
+        (
+            ("1,2000,4", "300,4,2", "1,2000,2"),
+            "window={size=300 pad=150_149}, dim_labels=b0f_0io->b0f",
+            "toeplitz",
+        ),
+        (
+            ("1,2000,16", "300,16,16", "1,2000,16"),
+            "window={size=300 pad=150_149}, dim_labels=b0f_0io->b0f",
+            None,
+        ),
+        (
+            ("1,2000,8", "129,1,8", "1,2000,8"),
+            "window={size=129 pad=64_64}, dim_labels=b0f_0io->b0f, "
+            "feature_group_count=8",
+            "toeplitz",
+        ),
+        (
+            ("1,2000,1", "33,1,1", "1,2000,1"),
+            "window={size=33 pad=16_16}, dim_labels=b0f_0io->b0f",
+            "taps_apart",
+        ),
+        (
+            ("1,2000,1", "1,2000,1", "33,1,1"),
+            "window={size=2000 pad=16_16}, dim_labels=f0b_i0o->0bf",
+            "toeplitz",
+        ),
+        (
+            ("1,2000,8", "1,2000,8", "33,1,8"),
+            "window={size=2000 pad=16_16}, dim_labels=f0b_i0o->0bf, "
+            "batch_group_count=8",
+            "toeplitz",
+        ),
+        (  # with wide strides
+            ("1,16000,1", "257,1,1", "1,1000,1"),
+            "window={size=257 stride=16 pad=128_120}, dim_labels=b0f_0io->b0f",
+            None,
+        ),
         (  # wide depthwise windows, and the gradient
             ("1,56,56,16", "15,15,1,16", "1,56,56,16"),
             "window={size=15x15 pad=7_7x7_7}, dim_labels=b01f_01io->b01f, "

@@ -65,6 +65,11 @@ _SOME_FEATURES, _FEWEST_FEATURES = 16, 4
 # Of bands: features up to which they are few, and elements of the arrays that are made
 # then, and otherwise.
 _FEWEST_OF_BANDS, _MOST_OF_BANDS, _SOME_OF_BANDS = 4, 10_000_000, 3_600_000
+# Elements of a filter of signals, and of a gradient with respect to one, from which one
+# dot with a Toeplitz matrix was faster; features up to which, and of groups.
+_LONG_FILTER, _LONG_OF_GROUPS, _LONG_GRADIENT, _FEW_SIGNALS = 32, 80, 32, 4
+# Products from which it was, and strides up to which.
+_LONG_PRODUCTS, _MOST_STRIDES = 16_000, 4
 # Elements of a window up to which sums of multiplications were faster: of one input
 # feature, of few, and of those where they are slow.
 _MOST_SUMMED, _LARGE_WINDOW, _SMALL_WINDOW = 169, 48, 24
@@ -136,8 +141,12 @@ class ConvolutionSizes:
 
     def forms(self) -> tuple[str, ...]:
         """The faster rules, the best first; none if XLA's form is as fast."""
+        toeplitz = ("toeplitz",) if self._has_fast_toeplitz else ()
+        if toeplitz and self.positions < self.taps:
+            return toeplitz
         if self.groups > 1:
-            return self._grouped_forms()
+            long = toeplitz if self.taps > _LONG_OF_GROUPS else ()
+            return (*long, *self._grouped_forms(), *toeplitz)
         if self.has_base_dilation and self.positions < self.taps:
             # The gradient with respect to the kernel of a transposed convolution, whose
             # batch is the input features here.
@@ -160,7 +169,7 @@ class ConvolutionSizes:
             if math.prod(self.image) < _MIN_SHARE * self.taps:
                 bands = ()
             return (*(few if self.is_transposed else few[::-1]), *bands)
-        return (*bands, *self._forms_of_windows())
+        return (*bands, *self._forms_of_windows(), *toeplitz)
 
     def _forms_of_windows(self) -> tuple[str, ...]:
         """For windows over an image that is not smaller, without base dilation."""
@@ -220,6 +229,22 @@ class ConvolutionSizes:
             self.outputs == 2 or (self.outputs == 1 and self.taps > _SMALL_WINDOW)
         )
         return self.taps * self.inputs > _MOST_TERMS or is_slow
+
+    @property
+    def _has_fast_toeplitz(self) -> bool:
+        """Whether one dot of parts of signals was faster than a long filter of them."""
+        if len(self.image) != 1 or self.is_float64:
+            return False
+        is_gradient = self.positions < self.taps
+        # Those of a gradient are where the batch is.
+        inputs = self.batch if is_gradient else self.inputs
+        is_small = self.positions * self.taps < _LONG_PRODUCTS
+        if is_small or max(inputs, self.outputs) > _FEW_SIGNALS:
+            return False
+        if is_gradient:
+            return self.positions >= _LONG_GRADIENT
+        has_few_strides = self.image[0] <= _MOST_STRIDES * self.positions
+        return has_few_strides and self.taps >= _LONG_FILTER
 
     @property
     def _largest_of_bands(self) -> int:
