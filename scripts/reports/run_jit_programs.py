@@ -65,6 +65,7 @@ _GROUPS = {
     "filters.py": "wide filters, and networks of few features on single images; "
     "likewise",
     "rolls.py": "steps on grids without an edge, and their gradients; likewise",
+    "signals.py": "long filters of signals, and their gradients; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
 }
