@@ -52,6 +52,10 @@ bool IsEvaluable(const HloInstruction& value) {
     case HloOpcode::kReverse:
     case HloOpcode::kReduce:
     case HloOpcode::kCall:
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kDynamicUpdateSlice:
+    case HloOpcode::kGather:
+    case HloOpcode::kScatter:
       return true;
     default:
       return value.IsElementwise();

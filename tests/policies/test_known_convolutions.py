@@ -207,7 +207,42 @@ def test_forms_of_what_jax_makes(name):
         (
             ("2,16,16,16,16", "2,16,16,16,16", "3,3,3,16,16"),
             "window={size=16x16x16 pad=1_1x1_1x1_1}, dim_labels=f012b_i012o->012bf",
+            "patches",
+        ),
+        (
+            ("2,24,24,24,8", "2,24,24,24,8", "3,3,3,8,8"),
+            "window={size=24x24x24 pad=1_1x1_1x1_1}, dim_labels=f012b_i012o->012bf",
             "outputs",
+        ),
+        (
+            ("8,16,16,16,16", "8,16,16,16,16", "3,3,3,16,16"),
+            "window={size=16x16x16 pad=1_1x1_1x1_1}, dim_labels=f012b_i012o->012bf",
+            None,
+        ),
+        (
+            ("1,32,32,32,8", "3,3,3,8,16", "1,32,32,32,16"),
+            "window={size=3x3x3 pad=1_1x1_1x1_1}, dim_labels=b012f_012io->b012f",
+            "terms",
+        ),
+        (
+            ("1,16,16,16,16", "3,3,3,16,16", "1,16,16,16,16"),
+            "window={size=3x3x3 pad=1_1x1_1x1_1}, dim_labels=b012f_012oi->b012f",
+            "patches",
+        ),
+        (
+            ("1,32,32,32,16", "3,3,3,16,16", "1,32,32,32,16"),
+            "window={size=3x3x3 pad=1_1x1_1x1_1}, dim_labels=b012f_012io->b012f",
+            "taps",
+        ),
+        (  # one element of the window, of groups
+            ("4,28,28,32", "1,1,8,32", "4,28,28,32"),
+            "window={size=1x1}, dim_labels=b01f_01io->b01f, feature_group_count=4",
+            "blocks",
+        ),
+        (
+            ("16,14,14,116", "1,1,58,116", "16,14,14,116"),
+            "window={size=1x1}, dim_labels=b01f_01io->b01f, feature_group_count=2",
+            None,
         ),
         (
             ("2,16,16,16,16", "2,16,16,16,1", "3,3,3,16,1"),
@@ -217,7 +252,7 @@ def test_forms_of_what_jax_makes(name):
         (
             ("2,16,16,16,8", "2,16,16,16,8", "3,3,3,8,8"),
             "window={size=16x16x16 pad=1_1x1_1x1_1}, dim_labels=f012b_i012o->012bf",
-            None,
+            "patches",
         ),
         (  # a patch embedding's gradient
             ("1,14,14,384", "16,16,3,384", "1,224,224,3"),

@@ -24,6 +24,39 @@ ENTRY main {{
     return "factor" not in rules(capture(text, "reassociate"))
 
 
+# The gradient of a cross-entropy with labels scatters constants to known places.
+MOVES = {
+    "scatter": "scatter(zeros, at, part), update_window_dims={}, "
+    "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+    "to_apply=add",
+    "gather": "gather(values, rows), offset_dims={}, collapsed_slice_dims={0}, "
+    "start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
+    "dynamic-slice": "dynamic-slice(values, one), dynamic_slice_sizes={4}",
+    "dynamic-update-slice": "dynamic-update-slice(zeros, part, one)",
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize("number", ["-0.25", "inf"])
+def test_what_moves_constants_is_known(move, number):
+    lines = f"""
+  zero = f32[] constant(0)
+  zeros = f32[4] broadcast(zero), dimensions={{}}
+  part = f32[2] constant({{{number}, 2}})
+  values = f32[5] constant({{1, 2, {number}, 3, 4}})
+  one = s32[] constant(1)
+  at = s32[2,1] constant({{{{1}}, {{3}}}})
+  rows = s32[4,1] constant({{{{4}}, {{2}}, {{0}}, {{1}}}})
+  s = f32[4] {move}"""
+    before = """
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT r = f32[] add(x, y)
+}"""
+    assert rejects_factor(lines, before) == (number == "inf")
+
+
 @pytest.mark.parametrize("index", [0, 1])
 def test_each_element_of_a_tuple_is_known(index):
     text = """

@@ -50,6 +50,9 @@ _WIDE_ROW, _SOME_OF_ROWS, _MANY_OF_ROWS = 20, 2**17, 2**23
 _MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
 # Those up to which a dot for each element of the window was faster.
 _NARROW_GROUP, _MOST_PATCHES = 4, 2**24
+# Input features of a group up to which one dot was faster for 1x1 windows, and of any
+# for one image.
+_MOST_OF_BLOCKS = 32
 # Elements of a dilated input, up to which a sum over the window was faster.
 _FEW_PIXELS = 16
 # Input features up to which, and output features with one of them, and with several,
@@ -59,9 +62,10 @@ _FEW_INPUTS, _MOST_OF_ONE, _MOST_OF_FEW, _MANY_RESULTS = 8, 16, 7, 256
 _MANY_OUTPUTS = 32
 # Elements of a window of three dimensions, from which it is the result of a layer.
 _LARGE_VOLUME = 216
-# Features of both arrays from which, and up to which, gradients with respect to kernels
-# of three dimensions were faster.
-_SOME_FEATURES, _FEWEST_FEATURES = 16, 4
+# Input features of three dimensions, and the fewer ones of gradients with respect to
+# kernels, up to which one dot was faster than one for each element of the window, or
+# of the result; and the elements of its matrix.
+_SOME_FEATURES, _MOST_OF_VOLUME = 16, 2**22
 # Of bands: features up to which they are few, and elements of the arrays that are made
 # then, and otherwise.
 _FEWEST_OF_BANDS, _MOST_OF_BANDS, _SOME_OF_BANDS = 4, 10_000_000, 3_600_000
@@ -178,8 +182,8 @@ class ConvolutionSizes:
         if self.is_float64 and self.inputs > 1:
             return self._float64_forms()
         rows = self.batch * self.positions
-        if len(self.image) == 3 and self.inputs > 1 and self.outputs <= _MOST_OF_FEW:
-            return ("terms", "taps")
+        if len(self.image) == 3 and self.inputs > 1:
+            return self._volume_forms()
         if self.inputs <= _FEW_INPUTS and rows >= _MANY_RESULTS:
             if self.inputs == 1 and self.outputs <= _MOST_OF_ONE:
                 # In a kernel of their own: pooling would compute them several times.
@@ -307,12 +311,28 @@ class ConvolutionSizes:
             return ()
         return ("terms", "taps")
 
+    def _volume_forms(self) -> tuple[str, ...]:
+        """For windows of three dimensions, for which jaxlib has a slow loop."""
+        if self.outputs <= _MOST_OF_FEW:
+            return ("terms", "taps")
+        forms: list[str] = []
+        if self.inputs <= _FEW_INPUTS and not self.is_transposed:
+            forms.append("terms")
+        elements = self.batch * self.positions * self.taps * self.inputs
+        if elements <= _MOST_OF_VOLUME and self.inputs <= _SOME_FEATURES:
+            forms.append("patches")
+        if self.inputs >= _SOME_FEATURES:
+            forms.append("taps")
+        return tuple(forms)
+
     def _kernel_gradient_forms(self) -> tuple[str, ...]:
         """For gradients with respect to kernels of three dimensions."""
-        fewest = min(self.batch, self.outputs)
-        if fewest >= _SOME_FEATURES:
+        elements = self.inputs * self.taps * self.positions * self.batch
+        if elements > 2 * _MOST_OF_VOLUME:
+            return ()
+        if elements > _MOST_OF_VOLUME or min(self.batch, self.outputs) > _SOME_FEATURES:
             return ("outputs",)
-        return ("patches", "outputs") if fewest <= _FEWEST_FEATURES else ()
+        return ("patches", "outputs")
 
     def _grouped_forms(self) -> tuple[str, ...]:
         if self.has_batch_groups:
@@ -339,6 +359,9 @@ class ConvolutionSizes:
             return ("outputs", "taps", *bands)
         if self.inputs == 1:
             return ("taps", *bands)
+        if self.taps == 1:
+            is_fast = self.batch == 1 or self.inputs <= _MOST_OF_BLOCKS
+            return ("blocks",) if is_fast else ()
         if self.has_base_dilation:
             return ("phases",)
         features = self.groups * self.inputs
