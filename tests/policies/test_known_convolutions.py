@@ -151,10 +151,27 @@ def test_forms_of_what_jax_makes(name):
             None,
         ),
         (
-            ("1,2000,8", "129,1,8", "1,2000,8"),
-            "window={size=129 pad=64_64}, dim_labels=b0f_0io->b0f, "
+            ("1,2000,8", "125,1,8", "1,2000,8"),
+            "window={size=125 pad=62_62}, dim_labels=b0f_0io->b0f, "
             "feature_group_count=8",
             "toeplitz",
+        ),
+        (
+            ("1,2000,8", "101,1,8", "1,2000,8"),
+            "window={size=101 pad=50_50}, dim_labels=b0f_0io->b0f, "
+            "feature_group_count=8",
+            "taps",
+        ),
+        (  # the gradient of one with strides
+            ("1,2000,8", "1,1000,8", "33,1,8"),
+            "window={size=1000 pad=16_15 rhs_dilate=2}, dim_labels=f0b_i0o->0bf, "
+            "batch_group_count=8",
+            "outputs",
+        ),
+        (  # short signals of several channels
+            ("1,600,4", "65,4,4", "1,600,4"),
+            "window={size=65 pad=32_32}, dim_labels=b0f_0io->b0f",
+            None,
         ),
         (
             ("1,2000,1", "33,1,1", "1,2000,1"),

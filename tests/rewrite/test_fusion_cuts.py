@@ -163,6 +163,34 @@ def test_cost_and_number_of_readers_decide(expression, shifts, is_offered) -> No
     assert cuts_of(module) == ({"v": "repeated"} if is_offered else {})
 
 
+@pytest.mark.parametrize(
+    ("lines", "is_offered"),
+    [
+        ("v = f32[1000] divide(a, twos)", True),
+        ("v = f32[1000] divide(a, ones)", False),
+        ("e = f32[1000] exponential(a)\nv = f32[1000] divide(e, ones)", True),
+        ("e = f32[1000] exponential(a)\nv = f32[1000] log(e)", False),
+        ("w = f32[1000] power(a, ones)\nv = f32[1000] divide(w, ones)", False),
+    ],
+)
+def test_what_may_be_its_operand_is_not_kept(lines, is_offered) -> None:
+    # The simplifier would make a call of it that returns its parameter.
+    constants = "".join(
+        f"{name} = f32[] constant({number})\n"
+        f"{name}s = f32[1000] broadcast({name}), dimensions={{}}\n"
+        for name, number in (("one", 1), ("two", 2))
+    )
+    parts = [f"p{i} = f32[980] slice(v), slice={{[{i}:{980 + i}]}}" for i in range(5)]
+    sums = [f"sum{i} = f32[980] add(sum{i - 1}, p{i})" for i in range(1, 5)]
+    text = "\n".join(
+        [
+            *("a = f32[1000] parameter(0)", constants, lines, *parts),
+            *("sum0 = f32[980] negate(p0)", *sums, "ROOT r = f32[980] negate(sum4)"),
+        ]
+    )
+    assert cuts_of(module_of(text)) == ({"v": "repeated"} if is_offered else {})
+
+
 def test_what_is_read_in_place_too_is_kept_itself() -> None:
     # As in the gradient of a function of differences.
     module = module_of("""

@@ -233,8 +233,9 @@ const Rule& ToeplitzRule() {
       "dot of parts of the signal with a Toeplitz matrix of the filter; and a "
       "gradient with respect to a filter as one dot, whose diagonals are added "
       "up. Where an element is not finite, which is tested when it runs, it "
-      "stays a convolution. At least 8 elements of the filter and 64 of the "
-      "result; up to 2^25 elements. Floats round differently.",
+      "stays a convolution. At least 8 elements of the shorter one of window "
+      "and result, and 64 of the other; up to 2^25 elements. Floats round "
+      "differently.",
       &ProposeToeplitz};
   return rule;
 }

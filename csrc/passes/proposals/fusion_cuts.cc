@@ -286,7 +286,7 @@ void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
   const KernelCone cone = ConeOf(
       instruction, context,
       [](const HloInstruction& each) { return KindOf(each) != Kept::kNo; });
-  if (cone.reads.empty()) return;
+  if (cone.reads.empty() || MayReturnItsOperand(cone)) return;
   Propose(
       rule, instruction, cone.reads,
       [cone](absl::Span<HloInstruction* const> images) {

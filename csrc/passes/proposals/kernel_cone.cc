@@ -4,6 +4,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "passes/proposals/math_rules.h"
 #include "passes/proposals/own_kernel.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/shape_util.h"
@@ -18,16 +19,14 @@ constexpr size_t kMaxInside = 128;
 
 // Whether it costs nothing to compute it in several kernels.
 bool CostsNothing(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kConstant:
-      return xla::ShapeUtil::IsEffectiveScalar(instruction.shape());
-    case HloOpcode::kBroadcast:
-      return CostsNothing(*instruction.operand(0));
-    case HloOpcode::kIota:
-      return true;
-    default:
-      return false;
+  const HloInstruction* source = &instruction;
+  while (source->opcode() == HloOpcode::kBroadcast && IsPlain(*source)) {
+    source = source->operand(0);
   }
+  return IsPlain(*source) &&
+         (source->opcode() == HloOpcode::kIota ||
+          (source->opcode() == HloOpcode::kConstant &&
+           xla::ShapeUtil::IsEffectiveScalar(source->shape())));
 }
 
 // Whether XLA fuses it with its only reader.
@@ -47,7 +46,70 @@ bool IsFused(const HloInstruction& instruction) {
   }
 }
 
+// What XLA's simplifier may make of it: one of its operands, or what that is
+// computed of; null where it is an operation of its own.
+const HloInstruction* PassedOn(const HloInstruction& instruction) {
+  const auto operand = [&](int64_t i) { return instruction.operand(i); };
+  const auto undoes = [&](HloOpcode opcode) {
+    return operand(0)->opcode() == opcode ? operand(0)->operand(0) : nullptr;
+  };
+  const auto beside = [&](double number) {
+    return ConstantOf(*operand(1)) == number ? operand(0) : nullptr;
+  };
+  const auto by_either = [&](double number) {
+    return ConstantOf(*operand(0)) == number ? operand(1) : beside(number);
+  };
+  switch (instruction.opcode()) {
+    case HloOpcode::kAdd:
+      return by_either(0);
+    case HloOpcode::kSubtract:
+      return beside(0);
+    case HloOpcode::kMultiply:
+      return by_either(1);
+    case HloOpcode::kDivide:
+    case HloOpcode::kPower:
+      return beside(1);
+    case HloOpcode::kAnd:
+    case HloOpcode::kClamp:
+    case HloOpcode::kMaximum:
+    case HloOpcode::kMinimum:
+    case HloOpcode::kOr:
+    case HloOpcode::kSelect:
+    case HloOpcode::kXor:
+      return operand(instruction.operand_count() == 3 ? 1 : 0);
+    case HloOpcode::kAbs:
+    case HloOpcode::kConvert:
+    case HloOpcode::kCopy:
+    case HloOpcode::kReducePrecision:
+    case HloOpcode::kReshape:
+      return operand(0);
+    case HloOpcode::kExp:
+      return undoes(HloOpcode::kLog);
+    case HloOpcode::kLog:
+      return undoes(HloOpcode::kExp);
+    case HloOpcode::kNegate:
+    case HloOpcode::kNot:
+      return undoes(instruction.opcode());
+    case HloOpcode::kImag:
+    case HloOpcode::kReal:
+      return operand(0)->opcode() == HloOpcode::kComplex
+                 ? operand(0)->operand(
+                       instruction.opcode() == HloOpcode::kImag ? 1 : 0)
+                 : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
+
+bool MayReturnItsOperand(const KernelCone& cone) {
+  const HloInstruction* value = cone.inside.back();
+  while (value != nullptr && !absl::c_linear_search(cone.reads, value)) {
+    value = PassedOn(*value);
+  }
+  return value != nullptr;
+}
 
 KernelCone ConeOf(const HloInstruction& array, RuleContext& context,
                   absl::FunctionRef<bool(const HloInstruction&)> is_kept) {

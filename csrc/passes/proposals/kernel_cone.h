@@ -26,6 +26,10 @@ struct KernelCone {
 KernelCone ConeOf(const xla::HloInstruction& array, RuleContext& context,
                   absl::FunctionRef<bool(const xla::HloInstruction&)> is_kept);
 
+// Whether XLA's simplifier may find that the array is one that it is computed
+// of, as of `x / 1`.
+bool MayReturnItsOperand(const KernelCone& cone);
+
 // Adds a call, which XLA does not inline, of a computation of the array from
 // the images of `cone.reads`; not empty.
 absl::StatusOr<xla::HloInstruction*> CallOf(

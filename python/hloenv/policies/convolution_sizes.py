@@ -71,8 +71,8 @@ _SOME_FEATURES, _MOST_OF_VOLUME = 16, 2**22
 _FEWEST_OF_BANDS, _MOST_OF_BANDS, _SOME_OF_BANDS = 4, 10_000_000, 3_600_000
 # Elements of a filter of signals, and of a gradient with respect to one, from which one
 # dot with a Toeplitz matrix was faster; features up to which, and of groups.
-_LONG_FILTER, _LONG_OF_GROUPS, _LONG_GRADIENT, _FEW_SIGNALS = 32, 80, 32, 4
-# Products from which it was, and strides up to which.
+_LONG_FILTER, _LONG_OF_GROUPS, _LONG_GRADIENT, _FEW_SIGNALS = 32, 121, 32, 4
+# Products for each of these features from which it was, and strides up to which.
 _LONG_PRODUCTS, _MOST_STRIDES = 16_000, 4
 # Elements of a window up to which sums of multiplications were faster: of one input
 # feature, of few, and of those where they are slow.
@@ -240,10 +240,15 @@ class ConvolutionSizes:
         if len(self.image) != 1 or self.is_float64:
             return False
         is_gradient = self.positions < self.taps
+        if self.has_base_dilation or self.has_window_dilation:
+            return False
+        if is_gradient and self.has_strides:
+            return False
         # Those of a gradient are where the batch is.
         inputs = self.batch if is_gradient else self.inputs
-        is_small = self.positions * self.taps < _LONG_PRODUCTS
-        if is_small or max(inputs, self.outputs) > _FEW_SIGNALS:
+        features = max(inputs, self.outputs)
+        is_small = self.positions * self.taps < _LONG_PRODUCTS * features
+        if is_small or features > _FEW_SIGNALS:
             return False
         if is_gradient:
             return self.positions >= _LONG_GRADIENT

@@ -247,8 +247,13 @@ class KnownForms:
                             written.append(index)
                     break
         _leave_for_later(alternatives, decisions, cuts, rolled)
-        if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MOST_CUT_BYTES:
-            decisions[[index for index, _ in cuts]] = -1
+        kept = [
+            (index, node)
+            for index, node in cuts
+            if decisions[index] > 0 and decisions[index] != choices[index].get("joined")
+        ]
+        if sum(int(graph.output_bytes[node]) for _, node in kept) > _MOST_CUT_BYTES:
+            decisions[[index for index, _ in kept]] = -1
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
         if len(written) > _MOST_WRITTEN:
@@ -338,25 +343,29 @@ def _leave_for_later(
         cuts: index and original of each such alternative that is accepted.
         rolled: the array of each that is a halo.
     """
+    graph = alternatives.graph
     chosen = {index: alternatives[index].choices[decisions[index]] for index, _ in cuts}
-    gone = {
-        name
-        for choice in chosen.values()
-        if choice.rule in _ROLL_RULES
-        for name in choice.makes_dead
+    arrays = {
+        index: {node, int(graph.site_nodes[graph.site_offsets[index]])}
+        for index, node in cuts
+        if chosen[index].rule not in _ROLL_RULES
     }
-    kept = set()
-    for index, node in cuts:
-        if chosen[index].rule in _ROLL_RULES:
-            continue
-        if gone.isdisjoint(chosen[index].makes_dead):
-            site = alternatives.graph.site_offsets[index]
-            kept |= {node, int(alternatives.graph.site_nodes[site])}
-        else:
-            decisions[index] = -1
-    for index, array in rolled.items():
-        if array in kept:
-            decisions[index] = -1
+    later: set[int] = set()
+    while True:
+        kept = set().union(*(arrays[each] for each in arrays.keys() - later))
+        rolls = [each for each, array in rolled.items() if array in kept]
+        gone = {
+            name
+            for index in chosen.keys() - arrays.keys() - set(rolls)
+            for name in chosen[index].makes_dead
+        }
+        others = {
+            each for each in arrays if not gone.isdisjoint(chosen[each].makes_dead)
+        }
+        if others <= later:
+            break
+        later |= others
+    decisions[[*later, *rolls]] = -1
 
 
 def _forms(

@@ -273,6 +273,45 @@ class GridSteps(ReductionSteps):
         )
         self._bounded(c, result)
 
+    def _long_filter(self, c: Computation) -> None:
+        """Signals of many elements with a filter of some, or the reverse."""
+        rng = self.rng
+        value = self._pick(
+            c, lambda v: v.type.is_float and math.prod(v.type.dims) >= 800
+        )
+        if value is None:
+            return
+        signals = rng.choice([1, 1, 2])
+        time = min(math.prod(value.type.dims) // signals, 1200)
+        short = rng.choice([8, 9, 16, 33, 40])
+        size = short if rng.random() < 0.5 else time - short + 1
+        if size >= time or signals * size * (time - size + 1) > _MAX_PRODUCTS:
+            return
+        value = self._bounded(c, value)
+        count = math.prod(value.type.dims)
+        flat = self._emit(c, value.type.with_dims((count,)), "reshape", [value])
+        part = self._part(c, flat, 0, 0, signals * time)
+        operand = self._emit(
+            c, value.type.with_dims((signals, time, 1)), "reshape", [part]
+        )
+        taps = self._emit(
+            c,
+            value.type.with_dims((size, 1, 1)),
+            "reshape",
+            [self._part(c, flat, 0, count - size, count)],
+        )
+        result = self._emit(
+            c,
+            value.type.with_dims((signals, time - size + 1, 1)),
+            "convolution",
+            [operand, taps],
+            f"window={{size={size} rhs_reversal={rng.randint(0, 1)}}}, "
+            "dim_labels=b0f_0io->b0f",
+            magnitude=value.magnitude**2 * size,
+            is_exact=False,
+        )
+        self._bounded(c, result)
+
     def _product(self, c: Computation) -> None:
         """A product of two arrays that are there, over an axis of both."""
         left = self._array(c, is_float=True)

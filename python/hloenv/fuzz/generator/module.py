@@ -297,6 +297,7 @@ class _Grids(GridSteps, _Generator):
             (self._window, 3),
             (self._cumulative, 2),
             (self._grid_convolution, 3),
+            (self._long_filter, 1),
             (self._product, 2),
             (self._normalised, 3),
             (self._broadcast, 1),
