@@ -4,7 +4,7 @@
 
 Written here after their papers, each as inference and as a training step with momentum,
 the two largest at 96x96 in training:
-MobileNet-v2, EfficientNet-B0, a stage of ConvNeXt-T, a stage of ResNeXt-50, DCGAN's
+MobileNet-v2, EfficientNet-B0, stages of ConvNeXt-T, ResNeXt-50 and ShuffleNet, DCGAN's
 generator, and a U-Net with transposed convolutions. `PROGRAMS` maps a name to a kind
 and a function that makes the program and its arguments, as in programs.py.
 
@@ -176,6 +176,17 @@ def resnext(net: Network, x: Any) -> Any:
     return net.dense(x.mean((1, 2)), 1000)
 
 
+def shufflenet(net: Network, x: Any) -> Any:
+    """Four units of ShuffleNet's second stage, of four groups, and a head."""
+    width = x.shape[-1]
+    for _ in range(4):
+        y = jax.nn.relu(net.conv(x, width // 4, 1, groups=4))
+        shuffled = y.reshape(*y.shape[:3], 4, -1).swapaxes(3, 4).reshape(y.shape)
+        y = net.conv(shuffled, width // 4, 3, groups=width // 4)
+        x = jax.nn.relu(x + net.conv(y, width, 1, groups=4))
+    return net.dense(x.mean((1, 2)), 1000)
+
+
 def generator(net: Network, x: Any) -> Any:
     """DCGAN's generator of images of 64x64x3."""
     x = net.dense(x, 4 * 4 * 512).reshape(-1, 4, 4, 512)
@@ -235,6 +246,7 @@ _NETWORKS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     "EfficientNet-B0": (efficientnet, (1, 224, 224, 3), (4, 96, 96, 3)),
     "ConvNeXt-T stage": (convnext, (1, 14, 14, 384), (4, 14, 14, 384)),
     "ResNeXt-50 stage": (resnext, (1, 28, 28, 512), (4, 28, 28, 512)),
+    "ShuffleNet stage": (shufflenet, (1, 28, 28, 272), (4, 28, 28, 272)),
     "DCGAN generator": (generator, (16, 100), (16, 100)),
     "U-Net": (unet, (1, 128, 128, 3), (1, 128, 128, 3)),
 }

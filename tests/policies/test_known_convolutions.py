@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import hloenv
+from hloenv.jax.auto import forms_of
 from hloenv.policies import get_policy
 from support.convolutions import JAX_FORMS, jax_form, one_convolution
 from support.forms import form_of
@@ -502,3 +504,31 @@ def test_decided_modules_compute_the_same():
         outputs = hloenv.interpret(decided, *inputs)
         hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
         assert ("convolution" in decided.opcode_counts()) == (form is None)
+
+
+@pytest.mark.jax
+def test_gradients_behind_a_cross_entropy_with_labels_have_their_form() -> None:
+    # As optax writes it: the number of the label is taken twice, the second time from a
+    # known place, so that the gradient scatters constants.
+    import jax
+    import jax.numpy as jnp
+
+    def loss(kernel, images, labels):
+        made = jax.lax.conv_general_dilated(
+            images,
+            kernel,
+            (1, 1),
+            "SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=16,
+        )
+        logits = made.mean((1, 2))
+        label = jnp.take_along_axis(logits, labels[:, None], -1).take(0, axis=-1)
+        return (jax.nn.logsumexp(logits, -1) - label).mean()
+
+    kernel, images = np.ones((3, 3, 1, 16), "f"), np.ones((4, 28, 28, 16), "f")
+    labels = np.zeros(4, np.int32)
+    module = hloenv.HloModule.from_jax(jax.grad(loss), kernel, images, labels)
+    decided = forms_of(module)
+    assert decided is not None
+    assert decided.accepted["convolution-forms/rows"] == 1
