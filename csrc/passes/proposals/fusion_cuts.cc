@@ -223,23 +223,23 @@ bool HasSingleReader(const HloInstruction& instruction,
   });
 }
 
-enum class Kept { kNo, kRepeated, kBounded };
+enum class Kept { kNone, kRepeated, kBounded };
 
 // Of a concatenation, as of an array and its border, that is read at several
 // places: each would ask which part it is in.
 Kept KindOfJoined(const HloInstruction& instruction) {
   const PlaceReaders readers = ReadersOf(instruction);
-  if (!readers.is_complete) return Kept::kNo;
+  if (!readers.is_complete) return Kept::kNone;
   const auto elements =
       static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
   double reads = 0;
   for (const HloInstruction* user : readers.moving) {
     // What moves the slices counts for these.
-    if (user->opcode() != HloOpcode::kSlice) return Kept::kNo;
+    if (user->opcode() != HloOpcode::kSlice) return Kept::kNone;
     reads += static_cast<double>(xla::ShapeUtil::ElementsIn(user->shape())) /
              elements;
   }
-  return std::lround(reads) >= kMinPlaces ? Kept::kRepeated : Kept::kNo;
+  return std::lround(reads) >= kMinPlaces ? Kept::kRepeated : Kept::kNone;
 }
 
 // Which rule keeps it in memory.
@@ -249,20 +249,20 @@ Kept KindOf(const HloInstruction& instruction) {
       instruction.operand_count() == 0 || instruction.IsRoot() ||
       !IsPlain(instruction) ||
       xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept) {
-    return Kept::kNo;
+    return Kept::kNone;
   }
   if (is_concatenation) return KindOfJoined(instruction);
   // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
   for (const HloInstruction* operand : instruction.operands()) {
     if (!xla::ShapeUtil::SameDimensions(operand->shape(),
                                         instruction.shape())) {
-      return Kept::kNo;
+      return Kept::kNone;
     }
   }
   const PlaceReaders readers = ReadersOf(instruction);
   if (readers.moving.empty() || !readers.is_complete ||
       HasSingleReader(instruction, readers)) {
-    return Kept::kNo;
+    return Kept::kNone;
   }
   const int64_t reads = std::lround(ReadsOf(instruction, readers));
   const int64_t cost = ExpressionCost(instruction, readers);
@@ -271,13 +271,13 @@ Kept KindOf(const HloInstruction& instruction) {
     return each->opcode() == HloOpcode::kConcatenate;
   });
   if (reads > (is_joined ? 2 : 1)) {
-    return (reads - 1) * cost < kMinRepeated ? Kept::kNo : Kept::kRepeated;
+    return (reads - 1) * cost < kMinRepeated ? Kept::kNone : Kept::kRepeated;
   }
   const bool is_bounded = cost >= kFunctionCost &&
                           absl::c_any_of(readers.moving, [](const auto* each) {
                             return HasBranches(*each);
                           });
-  return is_bounded ? Kept::kBounded : Kept::kNo;
+  return is_bounded ? Kept::kBounded : Kept::kNone;
 }
 
 void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
@@ -285,7 +285,7 @@ void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
   if (KindOf(instruction) != kind) return;
   const KernelCone cone = ConeOf(
       instruction, context,
-      [](const HloInstruction& each) { return KindOf(each) != Kept::kNo; });
+      [](const HloInstruction& each) { return KindOf(each) != Kept::kNone; });
   if (cone.reads.empty() || MayReturnItsOperand(cone)) return;
   Propose(
       rule, instruction, cone.reads,

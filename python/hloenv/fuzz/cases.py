@@ -100,7 +100,7 @@ def random_case(
         source = rng.choice(sources)
         variant = rng.choice(_REAL_VARIANTS)
     else:
-        kind = rng.choice(["seed", "wide", "grid"])
+        kind = rng.choice(["seed", "wide", "seed", "wide", "grid"])
         sizes = [3, 5, 8, 12] if kind == "grid" else [4, 8, 16, 16, 32, 48]
         size = rng.choice(sizes)
         source = f"{kind}:{rng.randrange(2**40)}:{size}"

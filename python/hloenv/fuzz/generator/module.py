@@ -280,7 +280,7 @@ class _Generator(ElementSteps, ShapeSteps, EffectSteps):
 class _Grids(GridSteps, _Generator):
     """Modules of large arrays."""
 
-    max_elements = 60_000
+    max_elements = 16_000
     # Many: what no output needs is not decided.
     max_outputs = 24
 
