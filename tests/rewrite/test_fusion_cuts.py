@@ -163,6 +163,15 @@ def test_cost_and_number_of_readers_decide(expression, shifts, is_offered) -> No
     assert cuts_of(module) == ({"v": "repeated"} if is_offered else {})
 
 
+def _halves(first: str, second: str) -> str:
+    """Two halves of `a` side by side."""
+    return (
+        f"l = f32[500] slice(a), slice={{{first}}}\n"
+        f"h = f32[500] slice(a), slice={{{second}}}\n"
+        "v = f32[1000] concatenate(l, h), dimensions={0}"
+    )
+
+
 @pytest.mark.parametrize(
     ("lines", "is_offered"),
     [
@@ -171,6 +180,13 @@ def test_cost_and_number_of_readers_decide(expression, shifts, is_offered) -> No
         ("e = f32[1000] exponential(a)\nv = f32[1000] divide(e, ones)", True),
         ("e = f32[1000] exponential(a)\nv = f32[1000] log(e)", False),
         ("w = f32[1000] power(a, ones)\nv = f32[1000] divide(w, ones)", False),
+        (
+            "w = f32[1000] minimum(twos, a)\nq = f32[1000] power(w, ones)\n"
+            "v = f32[1000] divide(q, ones)",
+            False,
+        ),
+        (_halves("[500:1000]", "[0:500]"), True),
+        (_halves("[0:500]", "[500:1000]"), False),
     ],
 )
 def test_what_may_be_its_operand_is_not_kept(lines, is_offered) -> None:
@@ -189,6 +205,25 @@ def test_what_may_be_its_operand_is_not_kept(lines, is_offered) -> None:
         ]
     )
     assert cuts_of(module_of(text)) == ({"v": "repeated"} if is_offered else {})
+
+
+def test_a_kept_array_calls_what_it_is_computed_by() -> None:
+    before = "twice {\n  n = f32[] parameter(0)\n  ROOT m = f32[] add(n, n)\n}\n"
+    lines = [
+        "x = f32[1000] parameter(0)",
+        "y = f32[1000] map(x), dimensions={0}, to_apply=twice",
+        "v = f32[1000] tanh(y)",
+        *(f"p{i} = f32[980] slice(v), slice={{[{i}:{980 + i}]}}" for i in range(3)),
+        *("a = f32[980] add(p0, p1)", "ROOT r = f32[980] multiply(a, p2)"),
+    ]
+    alternatives = HloEnv(module_of("\n".join(lines), before)).get_alternatives(
+        "fusion-cuts"
+    )
+    assert verify_alternatives(alternatives)
+    decided = alternatives.apply([1])
+    del alternatives
+    decided.verify()
+    assert HloModule.from_text(decided.to_text()).opcode_counts()["map"] == 1
 
 
 def test_what_is_read_in_place_too_is_kept_itself() -> None:

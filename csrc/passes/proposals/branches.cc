@@ -17,7 +17,7 @@ using xla::HloInstruction;
 // A computation of a tuple of arrays.
 absl::StatusOr<HloComputation*> BranchOf(xla::HloModule* module,
                                          const xla::Shape& arrays,
-                                         const OfArrays& function) {
+                                         const BuildFn& function) {
   HloComputation::Builder builder("branch");
   builder.AddInstruction(HloInstruction::CreateParameter(0, arrays, "arrays"));
   HloComputation* computation = module->AddEmbeddedComputation(builder.Build());
@@ -47,8 +47,8 @@ absl::StatusOr<HloInstruction*> AllOf(HloInstruction* truths) {
 absl::StatusOr<HloInstruction*> IfElse(HloInstruction* condition,
                                        absl::Span<HloInstruction* const> arrays,
                                        const xla::Shape& shape,
-                                       const OfArrays& then,
-                                       const OfArrays& otherwise) {
+                                       const BuildFn& then,
+                                       const BuildFn& otherwise) {
   HloComputation* computation = condition->parent();
   HloInstruction* tuple =
       computation->AddInstruction(HloInstruction::CreateTuple(arrays));

@@ -2,17 +2,12 @@
 // Functions of which one is chosen when the module runs.
 #pragma once
 
-#include <functional>
-
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 
 namespace hloenv {
-
-// Adds a function of arrays to their computation.
-using OfArrays = std::function<absl::StatusOr<xla::HloInstruction*>(
-    absl::Span<xla::HloInstruction* const> arrays)>;
 
 // Whether all elements are true; a scalar.
 absl::StatusOr<xla::HloInstruction*> AllOf(xla::HloInstruction* truths);
@@ -23,6 +18,6 @@ absl::StatusOr<xla::HloInstruction*> AllOf(xla::HloInstruction* truths);
 absl::StatusOr<xla::HloInstruction*> IfElse(
     xla::HloInstruction* condition,
     absl::Span<xla::HloInstruction* const> arrays, const xla::Shape& shape,
-    const OfArrays& then, const OfArrays& otherwise);
+    const BuildFn& then, const BuildFn& otherwise);
 
 }  // namespace hloenv

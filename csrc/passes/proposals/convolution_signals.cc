@@ -18,6 +18,7 @@
 #include "xla/primitive_util.h"
 #include "xla/service/hlo_creation_utils.h"
 #include "xla/shape_util.h"
+#include "xla/util.h"
 
 namespace hloenv {
 namespace {
@@ -35,8 +36,6 @@ constexpr int64_t kSmallBlock = 32, kBlock = 64, kLargeBlock = 128;
 // Of each array that is made.
 constexpr double kMaxElements = 1 << 25;
 
-int64_t QuotientUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 struct Filter {
   Convolution convolution;
 
@@ -49,12 +48,12 @@ struct Filter {
     if (shorter() <= kShort) return kSmallBlock;
     return shorter() <= kLong ? kBlock : kLargeBlock;
   }
-  int64_t blocks() const { return QuotientUp(longer(), size()); }
+  int64_t blocks() const { return xla::CeilOfRatio(longer(), size()); }
   // Elements of the signal from one block to the next.
   int64_t step() const { return size() * time().stride; }
   // Steps that a part is long.
   int64_t steps() const {
-    return QuotientUp((size() - 1) * time().stride + shorter(), step());
+    return xla::CeilOfRatio((size() - 1) * time().stride + shorter(), step());
   }
   int64_t width() const { return steps() * step(); }
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/proposals/kernel_cone.h"
 
+#include <optional>
+
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -46,43 +48,83 @@ bool IsFused(const HloInstruction& instruction) {
   }
 }
 
-// What XLA's simplifier may make of it: one of its operands, or what that is
-// computed of; null where it is an operation of its own.
-const HloInstruction* PassedOn(const HloInstruction& instruction) {
-  const auto operand = [&](int64_t i) { return instruction.operand(i); };
+// Whether slices of one array, side by side, or one array alone.
+bool IsWhole(const HloInstruction& concatenation) {
+  const int64_t axis = concatenation.concatenate_dimension();
+  const HloInstruction* array = nullptr;
+  int64_t end = 0;
+  for (const HloInstruction* part : concatenation.operands()) {
+    const bool is_slice = part->opcode() == HloOpcode::kSlice;
+    const HloInstruction* source = is_slice ? part->operand(0) : part;
+    if ((array != nullptr && source != array) ||
+        (is_slice ? part->slice_starts(axis) : 0) != end) {
+      return false;
+    }
+    array = source;
+    end += part->shape().dimensions(axis);
+  }
+  return true;
+}
+
+// What XLA's simplifier may make of it: its operands, or what these are
+// computed of; nothing where it is an operation of its own.
+std::vector<const HloInstruction*> PassedOn(const HloInstruction& instruction) {
+  std::vector<const HloInstruction*> operands(instruction.operands().begin(),
+                                              instruction.operands().end());
   const auto undoes = [&](HloOpcode opcode) {
-    return operand(0)->opcode() == opcode ? operand(0)->operand(0) : nullptr;
+    return operands[0]->opcode() == opcode
+               ? std::vector<const HloInstruction*>{operands[0]->operand(0)}
+               : std::vector<const HloInstruction*>{};
   };
-  const auto beside = [&](double number) {
-    return ConstantOf(*operand(1)) == number ? operand(0) : nullptr;
-  };
-  const auto by_either = [&](double number) {
-    return ConstantOf(*operand(0)) == number ? operand(1) : beside(number);
+  // Beside a number that changes nothing; any operand for some operations.
+  const auto beside = [&](std::optional<double> number, bool is_of_either) {
+    std::vector<const HloInstruction*> found;
+    const auto is_neutral = [&](const HloInstruction& other) {
+      return number.has_value() ? ConstantOf(other) == number
+                                : CostsNothing(other);
+    };
+    if (is_neutral(*operands[1])) found.push_back(operands[0]);
+    if (is_of_either && is_neutral(*operands[0])) found.push_back(operands[1]);
+    return found;
   };
   switch (instruction.opcode()) {
     case HloOpcode::kAdd:
-      return by_either(0);
+      return beside(0, true);
     case HloOpcode::kSubtract:
-      return beside(0);
+      return beside(0, false);
     case HloOpcode::kMultiply:
-      return by_either(1);
+      return beside(1, true);
     case HloOpcode::kDivide:
     case HloOpcode::kPower:
-      return beside(1);
+      return beside(1, false);
     case HloOpcode::kAnd:
-    case HloOpcode::kClamp:
     case HloOpcode::kMaximum:
     case HloOpcode::kMinimum:
     case HloOpcode::kOr:
-    case HloOpcode::kSelect:
     case HloOpcode::kXor:
-      return operand(instruction.operand_count() == 3 ? 1 : 0);
+      if (operands[0] == operands[1]) return {operands[0]};
+      return beside(std::nullopt, true);
+    case HloOpcode::kSelect:
+      if (operands[1] == operands[2] || CostsNothing(*operands[0])) {
+        return {operands[1], operands[2]};
+      }
+      return {};
+    case HloOpcode::kClamp:
+      return {operands[1]};
+    case HloOpcode::kConcatenate:
+      return IsWhole(instruction) ? operands
+                                  : std::vector<const HloInstruction*>{};
     case HloOpcode::kAbs:
+    case HloOpcode::kBroadcast:
     case HloOpcode::kConvert:
     case HloOpcode::kCopy:
+    case HloOpcode::kPad:
     case HloOpcode::kReducePrecision:
     case HloOpcode::kReshape:
-      return operand(0);
+    case HloOpcode::kReverse:
+    case HloOpcode::kSlice:
+    case HloOpcode::kTranspose:
+      return {operands[0]};
     case HloOpcode::kExp:
       return undoes(HloOpcode::kLog);
     case HloOpcode::kLog:
@@ -92,23 +134,30 @@ const HloInstruction* PassedOn(const HloInstruction& instruction) {
       return undoes(instruction.opcode());
     case HloOpcode::kImag:
     case HloOpcode::kReal:
-      return operand(0)->opcode() == HloOpcode::kComplex
-                 ? operand(0)->operand(
-                       instruction.opcode() == HloOpcode::kImag ? 1 : 0)
-                 : nullptr;
+      if (operands[0]->opcode() == HloOpcode::kComplex) {
+        return {operands[0]->operands().begin(), operands[0]->operands().end()};
+      }
+      return {};
     default:
-      return nullptr;
+      return {};
   }
 }
 
 }  // namespace
 
 bool MayReturnItsOperand(const KernelCone& cone) {
-  const HloInstruction* value = cone.inside.back();
-  while (value != nullptr && !absl::c_linear_search(cone.reads, value)) {
-    value = PassedOn(*value);
+  const absl::flat_hash_set<const HloInstruction*> reads(cone.reads.begin(),
+                                                         cone.reads.end());
+  absl::flat_hash_set<const HloInstruction*> visited;
+  std::vector<const HloInstruction*> stack = {cone.inside.back()};
+  while (!stack.empty()) {
+    const HloInstruction* value = stack.back();
+    stack.pop_back();
+    if (reads.contains(value)) return true;
+    if (!visited.insert(value).second) continue;
+    for (const HloInstruction* each : PassedOn(*value)) stack.push_back(each);
   }
-  return value != nullptr;
+  return false;
 }
 
 KernelCone ConeOf(const HloInstruction& array, RuleContext& context,
@@ -157,8 +206,9 @@ absl::StatusOr<HloInstruction*> CallOf(
           for (const HloInstruction* operand : each->operands()) {
             operands.push_back(made.at(operand));
           }
-          last = parameters.front()->AddInstruction(
-              each->CloneWithNewOperands(each->shape(), operands));
+          last = operands.empty()
+                     ? parameters.front()->AddInstruction(each->Clone())
+                     : CloneBeside(*each, each->shape(), operands);
           made[each] = last;
         }
         return last;

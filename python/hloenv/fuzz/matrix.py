@@ -47,9 +47,10 @@ def load(source: str, variant: str = "raw") -> HloModule:
     Raises:
         HloEnvError: XLA cannot read it, or a preparing pass fails.
     """
-    kind, *numbers = source.split(":")
+    kind, _, numbers = source.partition(":")
     if kind in KINDS:
-        module = HloModule.from_text(random_module(*map(int, numbers), kind=kind))
+        text = random_module(*map(int, numbers.split(":")), kind=kind)
+        module = HloModule.from_text(text)
     elif "\n" in source:
         module = HloModule.from_text(source)
     else:

@@ -149,8 +149,9 @@ class ConvolutionSizes:
         if toeplitz and self.positions < self.taps:
             return toeplitz
         if self.groups > 1:
-            long = toeplitz if self.taps > _LONG_OF_GROUPS else ()
-            return (*long, *self._grouped_forms(), *toeplitz)
+            if self.taps > _LONG_OF_GROUPS:
+                return (*toeplitz, *self._grouped_forms())
+            return (*self._grouped_forms(), *toeplitz)
         if self.has_base_dilation and self.positions < self.taps:
             # The gradient with respect to the kernel of a transposed convolution, whose
             # batch is the input features here.

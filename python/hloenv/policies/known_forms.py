@@ -131,8 +131,6 @@ _NARROW = ("f16", "bf16")
 # first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded"), 2048
 _OF_CUTS = frozenset(_CUTS)
-_ROLL_RULES = frozenset(("halo", "joined"))
-_CUT_RULES = _OF_CUTS | _ROLL_RULES
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "joined", "halo"
 # Bytes of them together above which none is in memory: there may be no place for them.
@@ -195,7 +193,7 @@ class KnownForms:
         firsts = graph.site_choice_offsets  # the original of each site comes first
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
-        called, written, networks, cuts, rolled = [], [], set(), [], {}
+        called, written, networks, cuts, joined, rolled = [], [], set(), [], [], {}
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
             if not _OF_INDICES.isdisjoint(rules):  # they may take reductions along
@@ -238,7 +236,8 @@ class KnownForms:
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]
                         called += [index] if rule in _CALLED else []
-                        cuts += [(index, node)] if rule in _CUT_RULES else []
+                        cuts += [(index, node)] if rule in _OF_CUTS else []
+                        joined += [index] if rule == "joined" else []
                         if rule == "halo":
                             rolled[index] = _rolled_array(graph, built[rule])
                         if rule == "network":
@@ -246,14 +245,11 @@ class KnownForms:
                         if rule == "network" or rule in _OF_MATRICES:
                             written.append(index)
                     break
-        _leave_for_later(alternatives, decisions, cuts, rolled)
-        kept = [
-            (index, node)
-            for index, node in cuts
-            if decisions[index] > 0 and decisions[index] != choices[index].get("joined")
-        ]
-        if sum(int(graph.output_bytes[node]) for _, node in kept) > _MOST_CUT_BYTES:
-            decisions[[index for index, _ in kept]] = -1
+        later = _left_for_later(alternatives, decisions, cuts, joined, rolled)
+        decisions[later] = -1
+        cuts = [each for each in cuts if each[0] not in later]
+        if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MOST_CUT_BYTES:
+            decisions[[index for index, _ in cuts]] = -1
         if len(called) > _MOST_CALLED:
             decisions[called] = -1
         if len(written) > _MOST_WRITTEN:
@@ -325,13 +321,14 @@ def _rolled_array(graph: HloGraph, roll: int) -> int:
     return int(operands_of(graph, halo)[0])
 
 
-def _leave_for_later(
+def _left_for_later(
     alternatives: Alternatives,
     decisions: Int64Array,
     cuts: Sequence[tuple[int, int]],
+    joined: Sequence[int],
     rolled: Mapping[int, int],
-) -> None:
-    """Takes back forms of rolls, and arrays in memory, that do not go together.
+) -> list[int]:
+    """Indices of forms of rolls, and of arrays in memory, that do not go together.
 
     What they read is what the module has, not what takes the place of that. An array
     that is computed of rolls is kept when these have their form; any other before its
@@ -339,33 +336,31 @@ def _leave_for_later(
 
     Args:
         alternatives: the alternatives.
-        decisions: [A]; changed.
-        cuts: index and original of each such alternative that is accepted.
-        rolled: the array of each that is a halo.
+        decisions: [A] the choices.
+        cuts: index and original of each array in memory that is accepted.
+        joined: indices of gradients that become rolls.
+        rolled: the array of each index that is a halo.
     """
     graph = alternatives.graph
-    chosen = {index: alternatives[index].choices[decisions[index]] for index, _ in cuts}
+    dead = {
+        index: set(alternatives[index].choices[decisions[index]].makes_dead)
+        for index in (*joined, *(index for index, _ in cuts))
+    }
     arrays = {
         index: {node, int(graph.site_nodes[graph.site_offsets[index]])}
         for index, node in cuts
-        if chosen[index].rule not in _ROLL_RULES
+        if index not in rolled
     }
     later: set[int] = set()
     while True:
         kept = set().union(*(arrays[each] for each in arrays.keys() - later))
         rolls = [each for each, array in rolled.items() if array in kept]
-        gone = {
-            name
-            for index in chosen.keys() - arrays.keys() - set(rolls)
-            for name in chosen[index].makes_dead
-        }
-        others = {
-            each for each in arrays if not gone.isdisjoint(chosen[each].makes_dead)
-        }
+        taken = (*joined, *(rolled.keys() - set(rolls)))
+        gone = set().union(*(dead[each] for each in taken))
+        others = {each for each in arrays if not gone.isdisjoint(dead[each])}
         if others <= later:
-            break
+            return [*later, *rolls]
         later |= others
-    decisions[[*later, *rolls]] = -1
 
 
 def _forms(
