@@ -9,29 +9,10 @@ import numpy as np
 import pytest
 
 import hloenv
-from support.captures import capture, rules
+from support.captures import TOLERANCES, capture, capture_rule, check_rule, rules
 from support.convolutions import one_convolution
 
 NAME = "convolution-forms"
-# Largest relative differences, of operands and of results of these types.
-TOLERANCES = {"f32": 1e-12, "f64": 1e-12, "s32": 0.0, "bf16->f32": 1e-5, "bf16": 2e-2}
-
-
-def bands_of(text: str):
-    """The alternatives of the rule alone."""
-    names = (option.name for option in hloenv.describe_pass(NAME).options)
-    others = {name: False for name in names if name != "bands"}
-    return capture(text, hloenv.Pass(NAME, **others))
-
-
-def check(text: str, types: str = "f32", seed: int = 0) -> int:
-    """Compares the form with its original; how many there are."""
-    alternatives = bands_of(text)
-    for record in hloenv.verify_alternatives(
-        alternatives, seed=seed, float64=types == "f32"
-    ):
-        assert record.relative <= TOLERANCES[types], (record, text)
-    return len(alternatives)
 
 
 def sides(rng: random.Random, *, is_gradient: bool) -> tuple[int, int, int, str, int]:
@@ -74,7 +55,10 @@ def random_module(rng: random.Random, *, is_gradient: bool) -> str:
 def test_random_convolutions(seed, is_gradient):
     rng = random.Random(100 * seed + is_gradient)
     texts = [random_module(rng, is_gradient=is_gradient) for _ in range(25)]
-    assert sum(check(text, seed=n) for n, text in enumerate(texts)) > 15
+    assert (
+        sum(check_rule(text, NAME, "bands", seed=n) for n, text in enumerate(texts))
+        > 15
+    )
 
 
 @pytest.mark.parametrize("types", TOLERANCES)
@@ -89,7 +73,11 @@ def test_types(types):
         "window={size=9x9 pad=2_2x2_2}, dim_labels=f01b_i01o->01bf",
         types,
     )
-    assert check(forward, types) == check(gradient, types) == 1
+    assert (
+        check_rule(forward, NAME, "bands", types)
+        == check_rule(gradient, NAME, "bands", types)
+        == 1
+    )
 
 
 @pytest.mark.compile
@@ -104,7 +92,7 @@ def test_it_is_one_dot_and_computes_the_same(engine):
         is_gradient = shapes[2].startswith("9")
         labels = "f01b_i01o->01bf" if is_gradient else "b01f_01io->b01f"
         text = one_convolution(*shapes, f"window={{size={size}}}, dim_labels={labels}")
-        alternatives = bands_of(text)
+        alternatives = capture_rule(text, NAME, "bands")
         decided = alternatives.apply([1])
         counts = decided.opcode_counts()
         assert counts["dot"] == 1
@@ -147,5 +135,6 @@ ENTRY main {
     dim_labels=f01b_i01o->01bf
 }
 """
-    assert len(bands_of(text)) == 0
-    assert len(bands_of(text.replace("constant(inf)", "constant(2)"))) == 1
+    assert len(capture_rule(text, NAME, "bands")) == 0
+    finite = text.replace("constant(inf)", "constant(2)")
+    assert len(capture_rule(finite, NAME, "bands")) == 1

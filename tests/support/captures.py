@@ -18,6 +18,30 @@ def capture(text: str, *passes: str | hloenv.Pass) -> hloenv.Alternatives:
     return hloenv.HloEnv(hloenv.HloModule.from_text(text)).get_alternatives(*passes)
 
 
+def capture_rule(text: str, name: str, rule: str) -> hloenv.Alternatives:
+    """The alternatives of one rule of a pass, without its others."""
+    options = (option.name for option in hloenv.describe_pass(name).options)
+    others = {each: False for each in options if each != rule}
+    return capture(text, hloenv.Pass(name, **others))
+
+
+# Largest relative differences of sums in another order, of operands and of results of
+# these types; of f32 in float64.
+TOLERANCES = {"f32": 1e-12, "f64": 1e-12, "s32": 0.0, "bf16->f32": 1e-5, "bf16": 2e-2}
+
+
+def check_rule(
+    text: str, name: str, rule: str, types: str = "f32", seed: int = 0
+) -> int:
+    """Compares the choices of one rule with their originals; how many there are."""
+    alternatives = capture_rule(text, name, rule)
+    for record in hloenv.verify_alternatives(
+        alternatives, seed=seed, float64=types == "f32"
+    ):
+        assert record.relative <= TOLERANCES[types], (record, text)
+    return len(alternatives)
+
+
 def rules(alternatives: hloenv.Alternatives) -> list[str]:
     """The rule of each choice that is not an original."""
     return [choice.rule for each in alternatives for choice in each.choices[1:]]

@@ -316,4 +316,5 @@ class _Grids(GridSteps, _Generator):
             (self._gather, 1),
             (self._scatter, 1),
             (self._sort, 1),
+            (self._map, 1),
         ]
