@@ -239,7 +239,7 @@ def main() -> None:
     args = parse_arguments()
     settings = {name: getattr(args, name) for name in _SETTINGS}
     args.version = version_of_rows(**settings).partition(" ")[0]
-    small, large = models(""), models("", others=True)
+    small, large = models(), models(kinds=["sizes"])
     known = {name: each for name, each in small.items() if name not in _HELD_OUT}
     unseen = {name: each for name, each in small.items() if name in _HELD_OUT}
     resized = {name.partition(",")[0] for name in large}

@@ -5,8 +5,9 @@
 One rule set and one cost for all but Enzyme-JAX, which has its own, and for two greedy
 searches by times of kernels, which show what the cost is worth, and what patterns of
 Enzyme-JAX are worth one by one: greedy, TASO's backtracking (alpha 1.0 and 1.05),
-equality saturation by egglog with extraction by an integer program and by greedy, the
-e-graph that a tree search builds, and Enzyme-JAX's optimizer. The best module of each
+hill climbing on the decisions of several rounds at once, equality saturation by egglog
+with extraction by an integer program and by greedy, the e-graph that a tree search
+builds, and Enzyme-JAX's optimizer. The best module of each
 is compiled, its outputs are compared with the original's, and it is measured beside it.
 `run_substitution_agents.py` has the agents.
 
@@ -29,13 +30,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import hloenv
 from hloenv.bench.rows import geometric_mean
 from hloenv.bench.version import bench_version, commit_of, source_root
 from hloenv.cost import get_estimator, open_estimator
 from hloenv.errors import HloEnvError
+from hloenv.rewrite.game import DecisionPoint, Game
 from hloenv.rules import enzyme
+from hloenv.search import get_search
+from hloenv.search.driver import Budget as SearchBudget
+from hloenv.search.driver import run_search
 from hloenv.substitution import (
+    DEFAULT_PASSES,
     Budget,
     Expander,
     Saturated,
@@ -51,6 +59,10 @@ from reporting import Rows, head, parser_of, write_page
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 Row = dict[str, Any]
+
+# Of the hill climbing, whose budget is time.
+_ROUNDS = 3
+_MANY = 100_000
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -74,28 +86,43 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def programs(kind: str) -> dict[str, Any]:
+    """Programs by name: models of the papers ("models"), or these at other "sizes".
+
+    "workloads": Constable's; of its ten, BERT is among the models.
+    """
+    import models as own
+    import workloads
+
+    others = dict(workloads.PROGRAMS)
+    bert = others.pop("bert, training step")
+    del others["pooling, training step"]  # is ours
+    return {
+        "models": own.PROGRAMS | {"bert": bert},
+        "sizes": own.OTHER_SIZES,
+        "workloads": others,
+    }[kind]
+
+
 def models(
-    match: str, *, others: bool = False
+    match: str = "", *, kinds: Sequence[str] = ("models",)
 ) -> dict[str, tuple[hloenv.HloModule, list[Any]]]:
     """The models by name, with calls inlined, and simplified by XLA; their arguments.
 
     Equal operations are one, so that products of one array have the same operand.
     The weights of a model are constants, as for TASO: what is done to them alone is
-    done once. The training step has them as arguments. On random inputs the output of a
-    deep network is often NaN. `others` gives the same models at other sizes.
+    done once. The workloads, most of them training steps, have them as arguments. On
+    random inputs the output of a deep network is often NaN.
     """
     import jax
-    import models as own
-    import numpy as np
-    import workloads
 
-    bert = {"bert": workloads.PROGRAMS["bert, training step"]}
-    programs = own.OTHER_SIZES if others else own.PROGRAMS | bert
+    with_weights = {"bert", *programs("workloads")}
+    chosen = {name: make for kind in kinds for name, make in programs(kind).items()}
     found = {}
-    for name, (_, make) in programs.items():
+    for name, (_, make) in chosen.items():
         if match in name:
             run, arguments = make()
-            if name not in bert:  # the first argument has the weights
+            if name not in with_weights:  # the first argument has the weights
                 run, arguments = partial(run, arguments[0]), arguments[1:]
             module = hloenv.HloModule.from_jax(run, *arguments)
             # Broadcasts as rules know them: of a vector along one dimension.
@@ -128,6 +155,25 @@ def by_backtracking(
         return _of_search(backtracking(module, cost, alpha=alpha, budget=budget))
 
     return run
+
+
+def by_hill_climbing(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+    """Our own search, on the decisions of several rounds of substitutions at once.
+
+    A round has every substitution of the module that the round before left.
+    """
+    game = Game(module, [DecisionPoint(DEFAULT_PASSES)] * _ROUNDS)
+    search = get_search("hill-climb", game, seed=args.seed)
+    budget = SearchBudget(_MANY, measurements=0, seconds=args.seconds)
+    run_search(search, get_estimator(args.estimator), budget=budget)
+    prefix, _ = search.best or (game.complete(), 0.0)
+    taken = sum(int(np.count_nonzero(each)) for each in prefix)
+    failures = sum(seconds == float("inf") for _, seconds in search.history)
+    return {
+        "module": game.play(prefix),
+        "detail": f"{len(search.history)} modules, {taken} substitutions",
+        "failures": failures,
+    }
 
 
 def _of_search(found: Any) -> Row:
@@ -200,6 +246,7 @@ _METHODS = {
     "greedy, timed kernels": by_timed_greedy,
     "backtracking 1.0": by_backtracking(1.0),
     "backtracking 1.05": by_backtracking(1.05),
+    "hill climbing": by_hill_climbing,
     "egglog, greedy": by_saturation("greedy"),
     "egglog, ILP": by_saturation("ilp"),
     "egglog by MCTS, ILP": by_tree_search,
@@ -313,10 +360,8 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
 
 def transformers(names: Sequence[str]) -> list[str]:
     """Those of the models that are transformers."""
-    import models as own
-
-    kinds = {name: kind for name, (kind, _) in own.PROGRAMS.items()}
-    return [name for name in names if "transformer" in kinds.get(name, "transformer")]
+    every = programs("models") | programs("workloads")
+    return [name for name in names if "transformer" in every[name][0]]
 
 
 def _mean(rows: dict[tuple[str, str], Row], names: Sequence[str], method: str) -> str:
@@ -326,7 +371,7 @@ def _mean(rows: dict[tuple[str, str], Row], names: Sequence[str], method: str) -
 
 
 def _cell(row: Row | None) -> str:
-    if row is None:
+    if row is None or not (row["error"] or "measured" in row):
         return ""
     if row.get("measured") is None:
         return "failed"
@@ -342,7 +387,9 @@ def main() -> None:
         [bench_version(), *(getattr(args, name) for name in _SETTINGS)], default=str
     )
     results = Rows(args.results, "model", "method", "settings")
-    for name, (module, inputs) in models(args.match).items():
+    for name, (module, inputs) in models(
+        args.match, kinds=("models", "workloads")
+    ).items():
         for method in args.methods:
             row = results.get(name, method, settings)
             if row is None:
