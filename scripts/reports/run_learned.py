@@ -4,11 +4,14 @@
 
     python scripts/reports/run_learned.py --runs runs/learned
     python scripts/reports/run_learned.py --runs runs/learned --modules 24 \
-        --config scripts/reports/learned.toml --doc docs/results/learned.md
+        --config scripts/reports/learned.toml --ablation --extents small real \
+        --doc docs/results/learned.md
 
 Trains one policy for each of --seeds seeds, as `hloenv train rewrite` does, where the
-folder of --runs has none yet; then runs `hloenv bench` on them. Run times need a quiet
-machine. What has been trained or measured is not made again.
+folder of --runs has none yet; then runs `hloenv bench` on them. With --ablation, as
+many of each training that lacks one thing (learned_ablation.py). Run times need a quiet
+machine, training does not: --train-only. What has been trained or measured is not made
+again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from pathlib import Path
 from hloenv.bench.rows import Row, read_parquet
 from hloenv.bench.statistics import headline
 from hloenv.cli import main as run_command
+from hloenv.learn.ppo_run import BEST
+from learned_ablation import ARMS, POLICY, Trained, base_settings, draw, section
+from learned_ablation import train as train_arm
 from reporting import count_of, head, parser_of, write_page
 
 SPACE = "forms-to-fusion"
@@ -44,7 +50,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="small runs; a look only")
     parser.add_argument("--seeds", type=int, default=3, help="policies to train")
     parser.add_argument("--split", default="test", help="test or unseen")
-    parser.add_argument("--extent", default="small", help="small or real")
+    parser.add_argument(
+        "--extents", nargs="+", default=["small"], help="small, real or both"
+    )
+    parser.add_argument(
+        "--ablation", action="store_true", help="train and compare the other arms too"
+    )
+    parser.add_argument("--arms", nargs="+", default=[], help="only these of them")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="of the curves")
+    parser.add_argument("--train-only", action="store_true", help="measure nothing")
     parser.add_argument("--modules", type=int, help="size of a sample of the modules")
     parser.add_argument("--max-instructions", type=int, default=20000)
     parser.add_argument("--threads", type=int, default=1)
@@ -54,34 +68,31 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train(args: argparse.Namespace) -> list[Path]:
-    """The checkpoints, trained where they are missing.
+def train(args: argparse.Namespace) -> list[Trained]:
+    """The policies, trained where they are missing; those of the ablation last.
 
     Raises:
         SystemExit: a training run fails.
     """
-    checkpoints = []
-    for seed in range(args.seeds):
-        folder = args.runs / f"seed{seed}"
-        checkpoints.append(folder / "best.safetensors")
-        words = ["train", "rewrite", "-o", str(folder), "--seed", str(seed)]
-        words += [args.config] if args.config else []
-        if (folder / "config.json").exists():
-            words.append("--resume")  # refuses another configuration
-        elif args.small:
-            words.append("--small")
-        if code := run_command(words):
-            sys.exit(code)
-    return checkpoints
+    others = [arm for arm in ARMS if not args.arms or arm in args.arms]
+    arms = dict.fromkeys([POLICY, *(others if args.ablation else [])])
+    base = base_settings(args.config)
+    return [
+        train_arm(arm, seed, args.runs, base, is_small=args.small)
+        for arm in arms
+        for seed in range(args.seeds)
+    ]
 
 
-def play(args: argparse.Namespace, checkpoints: Sequence[Path]) -> list[Row]:
+def play(
+    args: argparse.Namespace, extent: str, checkpoints: Sequence[Path]
+) -> list[Row]:
     """The rows of all methods, one sample of modules for all.
 
     Raises:
         SystemExit: `hloenv bench` fails.
     """
-    shared = ["--split", args.split, "--extent", args.extent, "--no-baselines"]
+    shared = ["--split", args.split, "--extent", extent, "--no-baselines"]
     shared += ["--max-instructions", str(args.max_instructions)]
     shared += ["--threads", str(args.threads)]
     if args.modules is not None:
@@ -97,7 +108,7 @@ def play(args: argparse.Namespace, checkpoints: Sequence[Path]) -> list[Row]:
     }
     rows: list[Row] = []
     for name, (methods, budget) in budgets.items():
-        folder = args.output / name
+        folder = args.output / extent / name
         words = ["bench", *shared, *budget, "-o", str(folder)]
         for method in methods:
             words += ["-c", method]
@@ -123,7 +134,7 @@ def named(row: Row) -> Row:
     return replace(row, method=method)
 
 
-def table(rows: Iterable[Row]) -> list[str]:
+def comparison(rows: Iterable[Row]) -> list[str]:
     """The page's table: speed-ups, and what share of full search's they are."""
     by_method: dict[str, list[Row]] = {}
     for row in map(named, rows):
@@ -152,24 +163,30 @@ def table(rows: Iterable[Row]) -> list[str]:
 def main() -> None:
     """Trains, measures, and writes the page."""
     args = arguments()
-    rows = play(args, train(args))
-    write_page(
-        [
-            *head("Graph networks that decide"),
-            "",
-            f"Modules of the split {args.split} ({args.extent} extents), on "
-            f"{count_of(args.threads, 'core')}; geometric mean over programs of the "
-            "measured speed-up over XLA's default, intervals by repository, "
-            f"{count_of(args.seeds, 'seed')} of each policy and search, which decide "
-            f"in the space {SPACE}. The rule best-rule takes the best of some fixed "
-            "rules by the times of the kernels. The full search has "
-            f"{args.estimates} "
-            f"estimates and {args.measurements} measurements; an error counts as 1.",
-            "",
-            *table(rows),
-        ],
-        args.doc,
-    )
+    trained = train(args)
+    if args.train_only:
+        return
+    own = [each.folder / BEST for each in trained if each.arm == POLICY]
+    lines = [
+        *head("Graph networks that decide"),
+        "",
+        f"{count_of(args.seeds, 'seed')} of each policy and search, which decide in "
+        f"the space {SPACE}; modules of the split {args.split} on "
+        f"{count_of(args.threads, 'core')}; geometric mean over programs of the "
+        "measured speed-up over XLA's default, intervals by repository. The rule "
+        "best-rule takes the best of some fixed rules by the times of the kernels. The "
+        f"full search has {args.estimates} estimates and {args.measurements} "
+        "measurements; an error counts as 1.",
+    ]
+    for extent in args.extents:
+        rows = play(args, extent, own)
+        lines += ["", f"## Programs of {extent} extents", "", *comparison(rows)]
+    if args.ablation:
+        lines += ["", *section(trained)]
+    if args.plot:
+        draw(trained, args.plot)
+        lines += ["", f"![Learning curves](images/{args.plot.name})"]
+    write_page(lines, args.doc)
 
 
 if __name__ == "__main__":

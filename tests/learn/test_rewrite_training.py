@@ -20,6 +20,7 @@ from hloenv.envs import RewriteAllEnv, RewriteEnv
 from hloenv.errors import ArgumentError, HloEnvError, WorkerError
 from hloenv.learn import imitation, rewrite_training, run_state
 from hloenv.learn.agent import CheckpointError
+from hloenv.learn.curve import read_curve
 from hloenv.learn.gnn import load_gnn
 from hloenv.learn.networks import RewriteNetwork
 from hloenv.learn.rewrite_config import RewriteConfig
@@ -79,7 +80,9 @@ def test_a_run_leaves_its_files_and_reports_each_phase(run) -> None:
     chosen, reported = halves(uris)
     assert found["modules"] == reported
     assert not set(chosen) & set(reported)
-    assert len((folder / "curve.csv").read_text().splitlines()) == 4
+    # Imitation's last pass, its best network, and PPO's two evaluations.
+    steps = [int(row["step"]) for row in read_curve(folder / "curve.csv")]
+    assert steps == [6, 6, 14, 22]
     assert list((folder / "tensorboard").iterdir())
 
 
@@ -125,7 +128,7 @@ def test_the_best_policy_is_kept_after_a_crash_in_a_checkpoint(
     class Killed(BaseException):
         pass
 
-    scores = iter([1.0, 2.0, 1.5, *[1.2] * 20])
+    scores = iter([1.0, 1.0, 2.0, 1.5, *[1.2] * 20])
     monkeypatch.setattr(rewrite_training._Run, "evaluate", lambda _: next(scores))
     save, calls = run_state.save, []
 
@@ -140,6 +143,22 @@ def test_the_best_policy_is_kept_after_a_crash_in_a_checkpoint(
         train_rewrite(TINY, tmp_path)
     model = train_rewrite(TINY, tmp_path, resume=True)
     assert model.notes["validation_score"] == 2.0
+
+
+def test_the_best_network_of_imitation_goes_on(tmp_path, monkeypatch) -> None:
+    found = []
+
+    def evaluate(self):
+        found.append({k: v.clone() for k, v in self.network.state_dict().items()})
+        return [1.1, 1.4, 1.3, 1.2][min(len(found), 4) - 1]
+
+    monkeypatch.setattr(rewrite_training._Run, "evaluate", evaluate)
+    config = varied(imitation_epochs=5, evaluate_passes=2, steps=0)
+    train_rewrite(config, tmp_path)
+    last = weights(tmp_path / "last.safetensors")
+    assert len(found) == 4  # passes 2, 4 and 5, and the network that goes on
+    assert all(torch.equal(last[name], found[1][name]) for name in last)
+    assert not all(torch.equal(last[name], found[2][name]) for name in last)
 
 
 @pytest.mark.parametrize("mode", ["all", "one"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from abc import ABC, abstractmethod
@@ -95,7 +96,12 @@ class PPORun(ABC):
         return self._before_s + time.monotonic() - self._began
 
     def imitate(
-        self, examples: Sequence[imitation.Example], *, epochs: int, rate: float
+        self,
+        examples: Sequence[imitation.Example],
+        *,
+        epochs: int,
+        rate: float,
+        evaluate_every: int | None = None,
     ) -> None:
         """Trains the network to decide as in examples; it starts over after a crash.
 
@@ -103,6 +109,8 @@ class PPORun(ABC):
             examples: of good decisions.
             epochs: passes over them.
             rate: learning rate.
+            evaluate_every: passes from one evaluation to the next; the network is then
+                the best of those evaluated. None to evaluate nothing.
         """
         ppo, self.phase = self.ppo, "imitation"
         if isinstance(ppo.network, RewriteNetwork):
@@ -112,6 +120,7 @@ class PPORun(ABC):
             ppo.moments.add(np.array([each.value for each in examples]))
             unit = ppo.moments.deviation
         optimizer = torch.optim.Adam(ppo.network.parameters(), lr=rate)
+        best, weights = -math.inf, None
         for epoch in range(epochs):
             self.loss = imitation.imitate(
                 ppo.network,
@@ -122,7 +131,15 @@ class PPORun(ABC):
             )
             self.epochs = epoch + 1
             self.log("imitation", {"loss": self.loss}, epoch)
+            is_last = self.epochs == epochs
+            if evaluate_every and (is_last or self.epochs % evaluate_every == 0):
+                self._evaluated()
+                self.rows.append(asdict(self.progress()))
+                if self.score > best:
+                    best, weights = self.score, copy.deepcopy(ppo.network.state_dict())
             self.tell()
+        if weights is not None:
+            ppo.network.load_state_dict(weights)
         self.loss = math.nan
 
     def learn(self, steps: int) -> None:
@@ -145,13 +162,11 @@ class PPORun(ABC):
 
     def checkpoint(self) -> None:
         """Evaluates the network, and saves it and the run."""
-        self.ppo.network.eval()
-        self.score = self.evaluate()
+        self._evaluated()
         is_best = math.isnan(self.best) or self.score > self.best
         self.best = self.score if is_best else self.best
         progress = self.progress()
         self.rows.append(asdict(progress))
-        self.log("validation", {"speedup": self.score}, progress.step)
         notes = {"step": progress.step, "validation_score": self.score}
         self.save(self.folder / LAST, notes)
         if is_best:
@@ -160,6 +175,11 @@ class PPORun(ABC):
         run_state.save(self.folder / _RESUME, self.ppo, counters | self.counters())
         write_curve(self.folder, self.rows)
         self._report(progress)
+
+    def _evaluated(self) -> None:
+        self.ppo.network.eval()
+        self.score = self.evaluate()
+        self.log("validation", {"speedup": self.score}, self.progress().step)
 
     def restore(self) -> dict[str, Any]:
         """Continues the run in the folder; its counters, empty if it has none.

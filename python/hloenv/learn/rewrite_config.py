@@ -35,6 +35,7 @@ class RewriteConfig(FileConfig):
         estimates: of each of these searches.
         imitation_epochs: passes over the states of the demonstrations.
         imitation_rate: learning rate of these passes.
+        evaluate_passes: from one evaluation to the next; the best network goes on.
         steps: of PPO, afterwards.
         max_steps: length of an episode, in mode "one".
         num_envs: environments that are stepped together.
@@ -64,6 +65,7 @@ class RewriteConfig(FileConfig):
     estimates: int = 120
     imitation_epochs: int = 20
     imitation_rate: float = 1e-3
+    evaluate_passes: int = 5
     steps: int = 20_000
     max_steps: int = 50
     num_envs: int = 8
@@ -90,7 +92,8 @@ class RewriteConfig(FileConfig):
         describe_search(self.search)
         self.check_least(0, "demonstrations", "imitation_epochs", "steps", "seed")
         self.check_least(1, "estimates", "max_steps", "num_envs", "rounds")
-        self.check_least(1, "evaluate_every", "max_validation", "workers")
+        self.check_least(1, "evaluate_every", "evaluate_passes")
+        self.check_least(1, "max_validation", "workers")
         self.check_width()
         self.check_finite("imitation_rate")
         if not self.imitation_rate > 0:

@@ -219,7 +219,10 @@ class _Run(PPORun):
         if not examples:
             raise ArgumentError("no demonstration fits its module; delete the folder")
         self.imitate(
-            examples, epochs=config.imitation_epochs, rate=config.imitation_rate
+            examples,
+            epochs=config.imitation_epochs,
+            rate=config.imitation_rate,
+            evaluate_every=config.evaluate_passes,
         )
 
     # --- parts of PPORun
