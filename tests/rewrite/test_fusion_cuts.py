@@ -163,6 +163,11 @@ def test_cost_and_number_of_readers_decide(expression, shifts, is_offered) -> No
     assert cuts_of(module) == ({"v": "repeated"} if is_offered else {})
 
 
+def _arithmetic(first: str, second: str) -> str:
+    """An operation of `a`, and one of its result."""
+    return f"w = f32[1000] {first}\nv = f32[1000] {second}"
+
+
 def _halves(first: str, second: str) -> str:
     """Two halves of `a` side by side."""
     return (
@@ -185,6 +190,15 @@ def _halves(first: str, second: str) -> str:
             "v = f32[1000] divide(q, ones)",
             False,
         ),
+        (_arithmetic("multiply(a, twos)", "multiply(w, halfs)"), False),
+        (_arithmetic("multiply(a, twos)", "multiply(w, twos)"), True),
+        (_arithmetic("add(a, twos)", "subtract(w, twos)"), False),
+        (_arithmetic("add(a, twos)", "subtract(w, halfs)"), True),
+        (_arithmetic("subtract(twos, a)", "subtract(twos, w)"), False),
+        (_arithmetic("divide(ones, a)", "divide(ones, w)"), False),
+        (_arithmetic("divide(a, twos)", "multiply(w, twos)"), False),
+        (_arithmetic("divide(a, twos)", "multiply(w, halfs)"), True),
+        (_arithmetic("negate(a)", "divide(w, minuss)"), False),
         (_halves("[500:1000]", "[0:500]"), True),
         (_halves("[0:500]", "[500:1000]"), False),
     ],
@@ -194,14 +208,14 @@ def test_what_may_be_its_operand_is_not_kept(lines, is_offered) -> None:
     constants = "".join(
         f"{name} = f32[] constant({number})\n"
         f"{name}s = f32[1000] broadcast({name}), dimensions={{}}\n"
-        for name, number in (("one", 1), ("two", 2))
+        for name, number in (("minus", -1), ("half", 0.5), ("one", 1), ("two", 2))
     )
-    parts = [f"p{i} = f32[980] slice(v), slice={{[{i}:{980 + i}]}}" for i in range(5)]
-    sums = [f"sum{i} = f32[980] add(sum{i - 1}, p{i})" for i in range(1, 5)]
+    parts = [f"p{i} = f32[980] slice(v), slice={{[{i}:{980 + i}]}}" for i in range(9)]
+    sums = [f"sum{i} = f32[980] add(sum{i - 1}, p{i})" for i in range(1, 9)]
     text = "\n".join(
         [
             *("a = f32[1000] parameter(0)", constants, lines, *parts),
-            *("sum0 = f32[980] negate(p0)", *sums, "ROOT r = f32[980] negate(sum4)"),
+            *("sum0 = f32[980] negate(p0)", *sums, "ROOT r = f32[980] negate(sum8)"),
         ]
     )
     assert cuts_of(module_of(text)) == ({"v": "repeated"} if is_offered else {})

@@ -18,9 +18,12 @@
 // both there, although it reads the result at other places.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/cut_rules.h"
 #include "passes/proposals/general_passes.h"
@@ -128,7 +131,7 @@ struct PlaceReaders {
   bool is_complete = true;  // false: not all were looked at
 };
 
-PlaceReaders ReadersOf(const HloInstruction& instruction) {
+PlaceReaders FindReaders(const HloInstruction& instruction) {
   PlaceReaders readers;
   std::vector<const HloInstruction*> stack = {&instruction};
   absl::flat_hash_set<const HloInstruction*> visited = {&instruction};
@@ -163,10 +166,43 @@ PlaceReaders ReadersOf(const HloInstruction& instruction) {
   return readers;
 }
 
-// How often a kernel computes each element of `instruction`, whose readers
-// these are: less than once for a slice, which reads a part of them.
-double ReadsOf(const HloInstruction& instruction, const PlaceReaders& readers,
-               int level = 0) {
+enum class Kept { kNone, kRepeated, kBounded };
+
+// What has been found out about the instructions of a computation, most of
+// which is asked for again and again.
+class Cuts {
+ public:
+  // Which rule keeps it in memory.
+  Kept KindOf(const HloInstruction& instruction);
+
+ private:
+  const PlaceReaders& ReadersOf(const HloInstruction& instruction);
+  double ReadsOf(const HloInstruction& instruction, int level = 0);
+  int64_t ExpressionCost(const HloInstruction& instruction);
+  bool HasSingleReader(const HloInstruction& instruction);
+  Kept KindOfJoined(const HloInstruction& instruction);
+  Kept FindKind(const HloInstruction& instruction);
+
+  absl::flat_hash_map<const HloInstruction*, std::unique_ptr<PlaceReaders>>
+      readers_;
+  absl::flat_hash_map<std::pair<const HloInstruction*, int>, double> reads_;
+  absl::flat_hash_map<const HloInstruction*, Kept> kinds_;
+};
+
+const PlaceReaders& Cuts::ReadersOf(const HloInstruction& instruction) {
+  std::unique_ptr<PlaceReaders>& found = readers_[&instruction];
+  if (found == nullptr) {
+    found = std::make_unique<PlaceReaders>(FindReaders(instruction));
+  }
+  return *found;
+}
+
+// How often a kernel computes each element of `instruction`: less than once for
+// a slice, which reads a part of them.
+double Cuts::ReadsOf(const HloInstruction& instruction, int level) {
+  const auto known = reads_.find({&instruction, level});
+  if (known != reads_.end()) return known->second;
+  const PlaceReaders& readers = ReadersOf(instruction);
   const auto elements =
       static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
   double reads = readers.is_read_in_place ? 1 : 0;
@@ -175,18 +211,18 @@ double ReadsOf(const HloInstruction& instruction, const PlaceReaders& readers,
     const auto read =
         static_cast<double>(xla::ShapeUtil::ElementsIn(user->shape()));
     const double times =
-        level == kMaxLevels
-            ? 1
-            : std::max(1.0, ReadsOf(*user, ReadersOf(*user), level + 1));
+        level == kMaxLevels ? 1 : std::max(1.0, ReadsOf(*user, level + 1));
     reads += times * std::min(1.0, read / elements);
   }
-  return std::min(reads, kMaxCounted);
+  reads = std::min(reads, kMaxCounted);
+  reads_[{&instruction, level}] = reads;
+  return reads;
 }
 
-// Additions that take as long as one element of `instruction`, whose readers
-// are `readers`; of what has others, only those of it that are its own.
-int64_t ExpressionCost(const HloInstruction& instruction,
-                       const PlaceReaders& readers) {
+// Additions that take as long as one element of `instruction`, of what has the
+// same readers.
+int64_t Cuts::ExpressionCost(const HloInstruction& instruction) {
+  const PlaceReaders& readers = ReadersOf(instruction);
   int64_t cost = 0;
   std::vector<const HloInstruction*> stack = {&instruction};
   absl::flat_hash_set<const HloInstruction*> visited = {&instruction};
@@ -199,7 +235,7 @@ int64_t ExpressionCost(const HloInstruction& instruction,
       if ((operand->IsElementwise() ||
            operand->opcode() == HloOpcode::kReshape) &&
           operand->operand_count() > 0 && visited.insert(operand).second) {
-        const PlaceReaders others = ReadersOf(*operand);
+        const PlaceReaders& others = ReadersOf(*operand);
         if (others.is_complete && others.moving == readers.moving) {
           stack.push_back(operand);
         }
@@ -211,24 +247,22 @@ int64_t ExpressionCost(const HloInstruction& instruction,
 
 // Whether all that reads `instruction` reads one of its users, which is to be
 // kept in its place.
-bool HasSingleReader(const HloInstruction& instruction,
-                     const PlaceReaders& readers) {
+bool Cuts::HasSingleReader(const HloInstruction& instruction) {
+  const PlaceReaders& readers = ReadersOf(instruction);
   return absl::c_any_of(instruction.users(), [&](const HloInstruction* user) {
     if (!user->IsElementwise() && user->opcode() != HloOpcode::kReshape) {
       return false;
     }
-    const PlaceReaders others = ReadersOf(*user);
+    const PlaceReaders& others = ReadersOf(*user);
     return others.is_complete && others.moving == readers.moving &&
            others.is_read_in_place == readers.is_read_in_place;
   });
 }
 
-enum class Kept { kNone, kRepeated, kBounded };
-
 // Of a concatenation, as of an array and its border, that is read at several
 // places: each would ask which part it is in.
-Kept KindOfJoined(const HloInstruction& instruction) {
-  const PlaceReaders readers = ReadersOf(instruction);
+Kept Cuts::KindOfJoined(const HloInstruction& instruction) {
+  const PlaceReaders& readers = ReadersOf(instruction);
   if (!readers.is_complete) return Kept::kNone;
   const auto elements =
       static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
@@ -242,8 +276,13 @@ Kept KindOfJoined(const HloInstruction& instruction) {
   return std::lround(reads) >= kMinPlaces ? Kept::kRepeated : Kept::kNone;
 }
 
-// Which rule keeps it in memory.
-Kept KindOf(const HloInstruction& instruction) {
+Kept Cuts::KindOf(const HloInstruction& instruction) {
+  const auto known = kinds_.find(&instruction);
+  if (known != kinds_.end()) return known->second;
+  return kinds_[&instruction] = FindKind(instruction);
+}
+
+Kept Cuts::FindKind(const HloInstruction& instruction) {
   const bool is_concatenation = instruction.opcode() == HloOpcode::kConcatenate;
   if (!(instruction.IsElementwise() || is_concatenation) ||
       instruction.operand_count() == 0 || instruction.IsRoot() ||
@@ -259,13 +298,13 @@ Kept KindOf(const HloInstruction& instruction) {
       return Kept::kNone;
     }
   }
-  const PlaceReaders readers = ReadersOf(instruction);
+  const PlaceReaders& readers = ReadersOf(instruction);
   if (readers.moving.empty() || !readers.is_complete ||
-      HasSingleReader(instruction, readers)) {
+      HasSingleReader(instruction)) {
     return Kept::kNone;
   }
-  const int64_t reads = std::lround(ReadsOf(instruction, readers));
-  const int64_t cost = ExpressionCost(instruction, readers);
+  const int64_t reads = std::lround(ReadsOf(instruction));
+  const int64_t cost = ExpressionCost(instruction);
   // In a concatenation, as of a roll, the expression may well be in vectors.
   const bool is_joined = absl::c_any_of(readers.moving, [](const auto* each) {
     return each->opcode() == HloOpcode::kConcatenate;
@@ -282,10 +321,12 @@ Kept KindOf(const HloInstruction& instruction) {
 
 void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
                RuleContext& context, std::vector<Proposal>& proposals) {
-  if (KindOf(instruction) != kind) return;
-  const KernelCone cone = ConeOf(
-      instruction, context,
-      [](const HloInstruction& each) { return KindOf(each) != Kept::kNone; });
+  Cuts& cuts = context.Memo<Cuts>();
+  if (cuts.KindOf(instruction) != kind) return;
+  const KernelCone cone =
+      ConeOf(instruction, context, [&](const HloInstruction& each) {
+        return cuts.KindOf(each) != Kept::kNone;
+      });
   if (cone.reads.empty() || MayReturnItsOperand(cone)) return;
   Propose(
       rule, instruction, cone.reads,

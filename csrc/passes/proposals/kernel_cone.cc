@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/proposals/kernel_cone.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "absl/algorithm/container.h"
@@ -66,6 +68,65 @@ bool IsWhole(const HloInstruction& concatenation) {
   return true;
 }
 
+// Arithmetic with constants, (a x + b) / (c x + d) of an operand x, and the
+// largest number in it.
+struct Arithmetic {
+  const HloInstruction* operand = nullptr;  // null: it is something else
+  double a = 1, b = 0, c = 0, d = 1;
+  double largest = 0;
+};
+
+Arithmetic ArithmeticOf(const HloInstruction& instruction) {
+  if (instruction.opcode() == HloOpcode::kNegate) {
+    return {instruction.operand(0), -1, 0, 0, 1, 0};
+  }
+  if (instruction.operand_count() != 2) return {};
+  const std::optional<double> left = ConstantOf(*instruction.operand(0));
+  const std::optional<double> right = ConstantOf(*instruction.operand(1));
+  if (left.has_value() == right.has_value()) return {};
+  const HloInstruction* operand = instruction.operand(left.has_value() ? 1 : 0);
+  const double number = left.has_value() ? *left : *right;
+  const double size = std::abs(number);
+  switch (instruction.opcode()) {
+    case HloOpcode::kAdd:
+      return {operand, 1, number, 0, 1, size};
+    case HloOpcode::kSubtract:
+      if (left.has_value()) return {operand, -1, number, 0, 1, size};
+      return {operand, 1, -number, 0, 1, size};
+    case HloOpcode::kMultiply:
+      return {operand, number, 0, 0, 1, size};
+    case HloOpcode::kDivide:
+      if (left.has_value()) return {operand, 0, number, 1, 0, size};
+      return {operand, 1, 0, 0, number, size};
+    default:
+      return {};
+  }
+}
+
+// Appends what chains of arithmetic with constants start from, if these cancel:
+// the simplifier joins them.
+void AppendCancelled(const HloInstruction& instruction,
+                     std::vector<const HloInstruction*>& found) {
+  // In types of few bits, the joined number is rounded.
+  constexpr double kTolerance = 0.01;
+  Arithmetic chain = ArithmeticOf(instruction);
+  while (chain.operand != nullptr) {
+    const Arithmetic next = ArithmeticOf(*chain.operand);
+    chain = {next.operand,
+             chain.a * next.a + chain.b * next.c,
+             chain.a * next.b + chain.b * next.d,
+             chain.c * next.a + chain.d * next.c,
+             chain.c * next.b + chain.d * next.d,
+             std::max(chain.largest, next.largest)};
+    const double unit = kTolerance * std::abs(chain.d);
+    if (chain.operand != nullptr && std::abs(chain.a - chain.d) <= unit &&
+        std::abs(chain.b) <= unit * std::max(chain.largest, 1.0) &&
+        std::abs(chain.c) <= unit) {
+      found.push_back(chain.operand);
+    }
+  }
+}
+
 // What XLA's simplifier may make of it: its operands, or what these are
 // computed of; nothing where it is an operation of its own.
 std::vector<const HloInstruction*> PassedOn(const HloInstruction& instruction) {
@@ -87,14 +148,19 @@ std::vector<const HloInstruction*> PassedOn(const HloInstruction& instruction) {
     if (is_of_either && is_neutral(*operands[0])) found.push_back(operands[1]);
     return found;
   };
+  const auto with_cancelled = [&](std::vector<const HloInstruction*> found) {
+    AppendCancelled(instruction, found);
+    return found;
+  };
   switch (instruction.opcode()) {
     case HloOpcode::kAdd:
-      return beside(0, true);
+      return with_cancelled(beside(0, true));
     case HloOpcode::kSubtract:
-      return beside(0, false);
+      return with_cancelled(beside(0, false));
     case HloOpcode::kMultiply:
-      return beside(1, true);
+      return with_cancelled(beside(1, true));
     case HloOpcode::kDivide:
+      return with_cancelled(beside(1, false));
     case HloOpcode::kPower:
       return beside(1, false);
     case HloOpcode::kAnd:
@@ -130,8 +196,15 @@ std::vector<const HloInstruction*> PassedOn(const HloInstruction& instruction) {
     case HloOpcode::kLog:
       return undoes(HloOpcode::kExp);
     case HloOpcode::kNegate:
+      return with_cancelled(undoes(HloOpcode::kNegate));
     case HloOpcode::kNot:
-      return undoes(instruction.opcode());
+      return undoes(HloOpcode::kNot);
+    case HloOpcode::kComplex:
+      if (operands[0]->opcode() == HloOpcode::kReal &&
+          operands[1]->opcode() == HloOpcode::kImag) {
+        return {operands[0]->operand(0)};
+      }
+      return {};
     case HloOpcode::kImag:
     case HloOpcode::kReal:
       if (operands[0]->opcode() == HloOpcode::kComplex) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <typeindex>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -115,9 +117,17 @@ class RuleContext : public Dependence {
   bool IsCompared(const xla::HloInstruction& instruction) {
     return facts_->IsCompared(instruction);
   }
+  // What the rules of a pass have found out about this computation.
+  template <typename T>
+  T& Memo() {
+    std::shared_ptr<void>& memo = memos_[std::type_index(typeid(T))];
+    if (memo == nullptr) memo = std::make_shared<T>();
+    return *static_cast<T*>(memo.get());
+  }
 
  private:
   LazyFacts* const facts_;
+  absl::flat_hash_map<std::type_index, std::shared_ptr<void>> memos_;
 };
 
 // The catalog entry of a pass with these rules, all enabled by default.
