@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hloenv
+from support.captures import capture_rule
 
 NAME = "reduce-forms"
 
@@ -123,6 +124,48 @@ def test_nan_is_kept():
     (output,) = hloenv.interpret(alternatives.apply([1]), *inputs)
     assert np.isnan(wanted).any()
     np.testing.assert_array_equal(output, wanted)
+
+
+SUMMED = """HloModule m
+f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] {operation}(a, b)
+}}
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+ENTRY e {{
+  x = f32[2000,6] parameter(0)
+  i = f32[] constant({initial})
+  z = f32[] constant(0)
+  r = f32[2000] reduce(x, i), dimensions={{1}}, to_apply=f
+  n = f32[2000] negate(r)
+  ROOT s = f32[] reduce(n, z), dimensions={{0}}, to_apply=add
+}}
+"""
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize(
+    ("operation", "initial"), [("minimum", "inf"), ("maximum", "-inf")]
+)
+def test_nan_is_kept_where_extremes_are_summed(operation, initial, engine):
+    # jaxlib loses it from the first operand of a minimum in the loop of a sum.
+    text = SUMMED.format(operation=operation, initial=initial)
+    alternatives = capture_rule(text, "reduce-forms", "chain")
+    run = hloenv.compile(alternatives.apply([1] * len(alternatives)), engine=engine)
+    x = np.random.default_rng(0).normal(size=(2000, 6)).astype("float32")
+    (found,) = run(x)
+    wanted = -getattr(x.astype("float64"), operation[:3])(1).sum()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for column in range(6):
+        changed = x.copy()
+        changed[7, column] = np.nan
+        assert np.isnan(run(changed)[0]), column
 
 
 @pytest.mark.compile

@@ -8,11 +8,14 @@
 // Where x is elementwise, so are its slices, on slices of what x is computed
 // from.
 // The operations are those of the reduction in the order of its definition, and
-// each is elementwise, so that it fuses with what makes and what reads it.
+// each is elementwise, so that it fuses with what makes and what reads it. Into
+// another reduction, extremes of floats fuse as comparisons and selections.
+#include "absl/container/flat_hash_set.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/sliced_operations.h"
+#include "xla/comparison_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -103,6 +106,58 @@ absl::Span<const Rule> ReduceFormRules() {
   return *rules;
 }
 
+// Of the search for reductions that read a result.
+constexpr size_t kMaxReaders = 64;
+
+// Whether a reduction reads elements of `root`, or what is computed of them, so
+// that XLA may fuse the chain into its loop. There, jaxlib 0.10 loses a NaN in
+// the first operand of a minimum or maximum, and makes no vectors of a chain of
+// them.
+bool IsReduced(const HloInstruction& root) {
+  std::vector<const HloInstruction*> stack = {&root};
+  absl::flat_hash_set<const HloInstruction*> visited = {&root};
+  while (!stack.empty()) {
+    const HloInstruction* top = stack.back();
+    stack.pop_back();
+    for (const HloInstruction* user : top->users()) {
+      if (user->opcode() == HloOpcode::kReduce ||
+          user->opcode() == HloOpcode::kReduceWindow) {
+        return true;
+      }
+      const bool is_fused = user->IsElementwise() ||
+                            user->opcode() == HloOpcode::kBroadcast ||
+                            user->opcode() == HloOpcode::kReshape ||
+                            user->opcode() == HloOpcode::kTranspose;
+      if (!is_fused || !visited.insert(user).second) continue;
+      if (visited.size() > kMaxReaders) return true;
+      stack.push_back(user);
+    }
+  }
+  return false;
+}
+
+// The smaller or larger of two floats, or the one that is NaN, by comparisons.
+HloInstruction* ComparedExtreme(HloOpcode operation, HloInstruction* x,
+                                HloInstruction* y) {
+  xla::HloComputation* computation = x->parent();
+  const xla::Shape type =
+      xla::ShapeUtil::ChangeElementType(x->shape(), xla::PRED);
+  const auto compared = [&](HloInstruction* other,
+                            xla::ComparisonDirection direction) {
+    return computation->AddInstruction(
+        HloInstruction::CreateCompare(type, x, other, direction));
+  };
+  HloInstruction* takes_first =
+      computation->AddInstruction(HloInstruction::CreateBinary(
+          type, HloOpcode::kOr,
+          compared(y, operation == HloOpcode::kMinimum
+                          ? xla::ComparisonDirection::kLt
+                          : xla::ComparisonDirection::kGt),
+          compared(x, xla::ComparisonDirection::kNe)));
+  return computation->AddInstruction(HloInstruction::CreateTernary(
+      x->shape(), HloOpcode::kSelect, takes_first, x, y));
+}
+
 }  // namespace
 
 std::optional<HloOpcode> OperationOf(const xla::HloComputation& reducer) {
@@ -174,9 +229,14 @@ HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
     result = computation->AddInstruction(
         HloInstruction::CreateBroadcast(shape, result, {}));
   }
+  const bool is_compared =
+      (operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum) &&
+      xla::ShapeUtil::ElementIsFloating(shape) && IsReduced(root);
   for (HloInstruction* term : terms) {
-    result = computation->AddInstruction(
-        HloInstruction::CreateBinary(shape, operation, result, term));
+    result = is_compared
+                 ? ComparedExtreme(operation, result, term)
+                 : computation->AddInstruction(HloInstruction::CreateBinary(
+                       shape, operation, result, term));
   }
   return Converted({result, ""}, root.shape().element_type()).value;
 }
