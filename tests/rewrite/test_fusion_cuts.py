@@ -163,44 +163,66 @@ def test_cost_and_number_of_readers_decide(expression, shifts, is_offered) -> No
     assert cuts_of(module) == ({"v": "repeated"} if is_offered else {})
 
 
-def _arithmetic(first: str, second: str) -> str:
-    """An operation of `a`, and one of its result."""
-    return f"w = f32[1000] {first}\nv = f32[1000] {second}"
+def _lines(*expressions: str) -> str:
+    """Operations of `a` by name, of 1,000 float32 each; the last is `v`."""
+    names = [f"e{i}" for i in range(len(expressions) - 1)]
+    return "\n".join(
+        f"{name} = f32[1000] {each}"
+        for name, each in zip([*names, "v"], expressions, strict=True)
+    )
 
 
-def _halves(first: str, second: str) -> str:
-    """Two halves of `a` side by side."""
+def _joined(*ends: int, of: str = "a", to: str = "v") -> str:
+    """Two parts of an array side by side: from `ends` 0 to 1, and from 2 to 3."""
+    first, second = ends[:2], ends[2:]
     return (
-        f"l = f32[500] slice(a), slice={{{first}}}\n"
-        f"h = f32[500] slice(a), slice={{{second}}}\n"
-        "v = f32[1000] concatenate(l, h), dimensions={0}"
+        f"{to}l = f32[{first[1] - first[0]}] slice({of}), slice={{[{first[0]}:{first[1]}]}}\n"
+        f"{to}h = f32[{second[1] - second[0]}] slice({of}), "
+        f"slice={{[{second[0]}:{second[1]}]}}\n"
+        f"{to} = f32[1000] concatenate({to}l, {to}h), dimensions={{0}}"
     )
 
 
 @pytest.mark.parametrize(
     ("lines", "is_offered"),
     [
-        ("v = f32[1000] divide(a, twos)", True),
-        ("v = f32[1000] divide(a, ones)", False),
-        ("e = f32[1000] exponential(a)\nv = f32[1000] divide(e, ones)", True),
-        ("e = f32[1000] exponential(a)\nv = f32[1000] log(e)", False),
-        ("w = f32[1000] power(a, ones)\nv = f32[1000] divide(w, ones)", False),
+        (_lines("divide(a, twos)"), True),
+        (_lines("divide(a, ones)"), False),
+        (_lines("minimum(twos, a)", "divide(e0, ones)"), True),
+        (_lines("maximum(a, a)", "minimum(e0, a)"), False),
+        (_lines("power(a, ones)", "divide(e0, ones)"), False),
+        (_lines("power(a, minuss)", "divide(ones, e0)"), False),
+        (_lines("exponential(a)", "divide(e0, ones)"), True),
+        (_lines("exponential(a)", "log(e0)"), False),
+        (_lines("exponential(a)", "power(e0, ones)", "log(e1)"), False),
+        (_lines("multiply(a, twos)", "multiply(e0, halfs)"), False),
+        (_lines("multiply(a, twos)", "multiply(e0, twos)"), True),
+        (_lines("add(a, larges)", "subtract(e0, larges)"), False),
+        (_lines("add(a, twos)", "subtract(e0, halfs)"), True),
+        (_lines("subtract(twos, a)", "subtract(twos, e0)"), False),
+        (_lines("divide(ones, a)", "divide(ones, e0)"), False),
+        (_lines("divide(a, twos)", "multiply(e0, halfs)"), True),
+        (_lines("negate(a)", "divide(e0, minuss)"), False),
         (
-            "w = f32[1000] minimum(twos, a)\nq = f32[1000] power(w, ones)\n"
-            "v = f32[1000] divide(q, ones)",
+            "w = s32[1000] bitcast-convert(a)\nv = f32[1000] bitcast-convert(w)",
             False,
         ),
-        (_arithmetic("multiply(a, twos)", "multiply(w, halfs)"), False),
-        (_arithmetic("multiply(a, twos)", "multiply(w, twos)"), True),
-        (_arithmetic("add(a, twos)", "subtract(w, twos)"), False),
-        (_arithmetic("add(a, twos)", "subtract(w, halfs)"), True),
-        (_arithmetic("subtract(twos, a)", "subtract(twos, w)"), False),
-        (_arithmetic("divide(ones, a)", "divide(ones, w)"), False),
-        (_arithmetic("divide(a, twos)", "multiply(w, twos)"), False),
-        (_arithmetic("divide(a, twos)", "multiply(w, halfs)"), True),
-        (_arithmetic("negate(a)", "divide(w, minuss)"), False),
-        (_halves("[500:1000]", "[0:500]"), True),
-        (_halves("[0:500]", "[500:1000]"), False),
+        (
+            "w = c64[1000] complex(a, halfs)\nn = c64[1000] negate(w)\n"
+            "m = c64[1000] negate(n)\nv = f32[1000] real(m)",
+            False,
+        ),
+        (
+            "w = s32[1000] bitcast-convert(a)\np = pred[1000] compare(w, w), "
+            "direction=EQ\nv = f32[1000] select(p, a, halfs)",
+            False,
+        ),
+        (_joined(500, 1000, 0, 500), True),
+        (_joined(0, 500, 500, 1000), False),
+        (
+            _joined(999, 1000, 0, 999, to="w") + "\n" + _joined(1, 1000, 0, 1, of="w"),
+            False,
+        ),
     ],
 )
 def test_what_may_be_its_operand_is_not_kept(lines, is_offered) -> None:
@@ -208,7 +230,10 @@ def test_what_may_be_its_operand_is_not_kept(lines, is_offered) -> None:
     constants = "".join(
         f"{name} = f32[] constant({number})\n"
         f"{name}s = f32[1000] broadcast({name}), dimensions={{}}\n"
-        for name, number in (("minus", -1), ("half", 0.5), ("one", 1), ("two", 2))
+        for name, number in (
+            *(("minus", -1), ("half", 0.5), ("one", 1), ("two", 2)),
+            ("large", 1e6),
+        )
     )
     parts = [f"p{i} = f32[980] slice(v), slice={{[{i}:{980 + i}]}}" for i in range(9)]
     sums = [f"sum{i} = f32[980] add(sum{i - 1}, p{i})" for i in range(1, 9)]

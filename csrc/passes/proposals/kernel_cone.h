@@ -27,7 +27,7 @@ KernelCone ConeOf(const xla::HloInstruction& array, RuleContext& context,
                   absl::FunctionRef<bool(const xla::HloInstruction&)> is_kept);
 
 // Whether XLA's simplifier may find that the array is one that it is computed
-// of, as of `x / 1`.
+// of, as of `x / 1`: elements of it are the same where they are computed.
 bool MayReturnItsOperand(const KernelCone& cone);
 
 // Adds a call, which XLA does not inline, of a computation of the array from

@@ -8,8 +8,9 @@
 // Where x is elementwise, so are its slices, on slices of what x is computed
 // from.
 // The operations are those of the reduction in the order of its definition, and
-// each is elementwise, so that it fuses with what makes and what reads it. Into
-// another reduction, extremes of floats fuse as comparisons and selections.
+// each is elementwise, so that it fuses with what makes and what reads it.
+// Where that may be another reduction, NaN is selected beside extremes of
+// floats.
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/labelled.h"
@@ -109,6 +110,24 @@ absl::Span<const Rule> ReduceFormRules() {
 // Of the search for reductions that read a result.
 constexpr size_t kMaxReaders = 64;
 
+// Whether XLA may fuse what reads `root` with it, and a reduction reads that.
+bool IsFusedWithReaders(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kBroadcast:
+    case HloOpcode::kConcatenate:
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kGather:
+    case HloOpcode::kPad:
+    case HloOpcode::kReshape:
+    case HloOpcode::kReverse:
+    case HloOpcode::kSlice:
+    case HloOpcode::kTranspose:
+      return true;
+    default:
+      return instruction.IsElementwise();
+  }
+}
+
 // Whether a reduction reads elements of `root`, or what is computed of them, so
 // that XLA may fuse the chain into its loop. There, jaxlib 0.10 loses a NaN in
 // the first operand of a minimum or maximum, and makes no vectors of a chain of
@@ -120,15 +139,12 @@ bool IsReduced(const HloInstruction& root) {
     const HloInstruction* top = stack.back();
     stack.pop_back();
     for (const HloInstruction* user : top->users()) {
-      if (user->opcode() == HloOpcode::kReduce ||
+      if (user->opcode() == HloOpcode::kDot ||
+          user->opcode() == HloOpcode::kReduce ||
           user->opcode() == HloOpcode::kReduceWindow) {
         return true;
       }
-      const bool is_fused = user->IsElementwise() ||
-                            user->opcode() == HloOpcode::kBroadcast ||
-                            user->opcode() == HloOpcode::kReshape ||
-                            user->opcode() == HloOpcode::kTranspose;
-      if (!is_fused || !visited.insert(user).second) continue;
+      if (!IsFusedWithReaders(*user) || !visited.insert(user).second) continue;
       if (visited.size() > kMaxReaders) return true;
       stack.push_back(user);
     }
@@ -136,26 +152,18 @@ bool IsReduced(const HloInstruction& root) {
   return false;
 }
 
-// The smaller or larger of two floats, or the one that is NaN, by comparisons.
-HloInstruction* ComparedExtreme(HloOpcode operation, HloInstruction* x,
+// The smaller or larger of two floats; the first if that is NaN.
+HloInstruction* SelectedExtreme(HloOpcode operation, HloInstruction* x,
                                 HloInstruction* y) {
   xla::HloComputation* computation = x->parent();
-  const xla::Shape type =
-      xla::ShapeUtil::ChangeElementType(x->shape(), xla::PRED);
-  const auto compared = [&](HloInstruction* other,
-                            xla::ComparisonDirection direction) {
-    return computation->AddInstruction(
-        HloInstruction::CreateCompare(type, x, other, direction));
-  };
-  HloInstruction* takes_first =
-      computation->AddInstruction(HloInstruction::CreateBinary(
-          type, HloOpcode::kOr,
-          compared(y, operation == HloOpcode::kMinimum
-                          ? xla::ComparisonDirection::kLt
-                          : xla::ComparisonDirection::kGt),
-          compared(x, xla::ComparisonDirection::kNe)));
+  HloInstruction* extreme = computation->AddInstruction(
+      HloInstruction::CreateBinary(x->shape(), operation, x, y));
+  HloInstruction* is_nan =
+      computation->AddInstruction(HloInstruction::CreateCompare(
+          xla::ShapeUtil::ChangeElementType(x->shape(), xla::PRED), x, x,
+          xla::ComparisonDirection::kNe));
   return computation->AddInstruction(HloInstruction::CreateTernary(
-      x->shape(), HloOpcode::kSelect, takes_first, x, y));
+      x->shape(), HloOpcode::kSelect, is_nan, x, extreme));
 }
 
 }  // namespace
@@ -229,12 +237,12 @@ HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
     result = computation->AddInstruction(
         HloInstruction::CreateBroadcast(shape, result, {}));
   }
-  const bool is_compared =
+  const bool is_selected =
       (operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum) &&
       xla::ShapeUtil::ElementIsFloating(shape) && IsReduced(root);
   for (HloInstruction* term : terms) {
-    result = is_compared
-                 ? ComparedExtreme(operation, result, term)
+    result = is_selected
+                 ? SelectedExtreme(operation, result, term)
                  : computation->AddInstruction(HloInstruction::CreateBinary(
                        shape, operation, result, term));
   }
