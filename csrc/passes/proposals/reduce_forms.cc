@@ -11,9 +11,11 @@
 // each is elementwise, so that it fuses with what makes and what reads it.
 // Where that may be another reduction, NaN is selected beside extremes of
 // floats.
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/labelled.h"
+#include "passes/proposals/own_kernel.h"
 #include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/sliced_operations.h"
 #include "xla/comparison_util.h"
@@ -74,19 +76,26 @@ void ProposeChain(const HloInstruction& root, RuleContext& context,
       *root.operand(0), root, TermOf(root, *reduce, 0), reduce->terms, context);
   std::vector<const HloInstruction*> reads = {root.operand(1)};
   reads.insert(reads.end(), slices.leaves().begin(), slices.leaves().end());
+  const auto build = [reduce = *reduce, slices,
+                      &root](absl::Span<HloInstruction* const> x)
+      -> absl::StatusOr<HloInstruction*> {
+    const xla::PrimitiveType type =
+        AccumulationType(root.shape().element_type());
+    std::vector<HloInstruction*> terms;
+    for (int64_t term = 0; term < reduce.terms; ++term) {
+      HloInstruction* part =
+          slices.At(TermOf(root, reduce, term), x.subspan(1));
+      terms.push_back(Converted({part, ""}, type).value);
+    }
+    return ChainOf(root, reduce.operation, Converted({x[0], ""}, type).value,
+                   terms);
+  };
+  const bool is_kept =
+      reduce->terms > 1 && HasOwnKernel(root, reduce->operation);
   Propose(
       ChainRule(), root, std::move(reads),
-      [reduce = *reduce, slices, &root](absl::Span<HloInstruction* const> x) {
-        const xla::PrimitiveType type =
-            AccumulationType(root.shape().element_type());
-        std::vector<HloInstruction*> terms;
-        for (int64_t term = 0; term < reduce.terms; ++term) {
-          HloInstruction* part =
-              slices.At(TermOf(root, reduce, term), x.subspan(1));
-          terms.push_back(Converted({part, ""}, type).value);
-        }
-        return ChainOf(root, reduce.operation,
-                       Converted({x[0], ""}, type).value, terms);
+      [build, is_kept](absl::Span<HloInstruction* const> x) {
+        return is_kept ? InOwnKernel(x, build) : build(x);
       },
       proposals);
 }
@@ -128,28 +137,50 @@ bool IsFusedWithReaders(const HloInstruction& instruction) {
   }
 }
 
-// Whether a reduction reads elements of `root`, or what is computed of them, so
-// that XLA may fuse the chain into its loop. There, jaxlib 0.10 loses a NaN in
-// the first operand of a minimum or maximum, and makes no vectors of a chain of
-// them.
-bool IsReduced(const HloInstruction& root) {
+// Whether such an instruction reads elements of `root`, or what is computed of
+// them, so that XLA may fuse a chain into its loop.
+bool IsReadBy(const HloInstruction& root, bool with_broadcasts,
+              bool (*is_meant)(const HloInstruction& reader)) {
   std::vector<const HloInstruction*> stack = {&root};
   absl::flat_hash_set<const HloInstruction*> visited = {&root};
   while (!stack.empty()) {
     const HloInstruction* top = stack.back();
     stack.pop_back();
     for (const HloInstruction* user : top->users()) {
-      if (user->opcode() == HloOpcode::kDot ||
-          user->opcode() == HloOpcode::kReduce ||
-          user->opcode() == HloOpcode::kReduceWindow) {
-        return true;
+      if (is_meant(*user)) return true;
+      if (!IsFusedWithReaders(*user) || !visited.insert(user).second ||
+          (user->opcode() == HloOpcode::kBroadcast && !with_broadcasts)) {
+        continue;
       }
-      if (!IsFusedWithReaders(*user) || !visited.insert(user).second) continue;
       if (visited.size() > kMaxReaders) return true;
       stack.push_back(user);
     }
   }
   return false;
+}
+
+// In the loop of a reduction, jaxlib 0.10 loses a NaN in the first operand of a
+// minimum or maximum, and makes no vectors of a chain of them.
+bool IsReduction(const HloInstruction& reader) {
+  return reader.opcode() == HloOpcode::kDot ||
+         reader.opcode() == HloOpcode::kReduce ||
+         reader.opcode() == HloOpcode::kReduceWindow;
+}
+
+// Elements that are reduced to one, and of rows, from which a reduction has
+// what it reads in a slow loop: XLA reduces windows of 32 first.
+constexpr int64_t kManyReduced = 33;
+
+bool HasSlowLoop(const HloInstruction& reader) {
+  if (reader.opcode() == HloOpcode::kDot) return true;
+  if (reader.opcode() != HloOpcode::kReduce) return false;
+  const xla::Shape& shape = reader.operand(0)->shape();
+  const int64_t last = RankOf(shape) - 1;
+  int64_t reduced = 1;
+  for (const int64_t d : reader.dimensions()) reduced *= shape.dimensions(d);
+  return reduced >= kManyReduced &&
+         (shape.dimensions(last) >= kManyReduced ||
+          !absl::c_linear_search(reader.dimensions(), last));
 }
 
 // The smaller or larger of two floats; the first if that is NaN.
@@ -223,6 +254,11 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
   return operation;
 }
 
+bool HasOwnKernel(const HloInstruction& root, HloOpcode operation) {
+  return (operation == HloOpcode::kAdd || operation == HloOpcode::kMultiply) &&
+         IsReadBy(root, false, HasSlowLoop);
+}
+
 HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
                         HloInstruction* initial,
                         absl::Span<HloInstruction* const> terms) {
@@ -239,7 +275,8 @@ HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
   }
   const bool is_selected =
       (operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum) &&
-      xla::ShapeUtil::ElementIsFloating(shape) && IsReduced(root);
+      xla::ShapeUtil::ElementIsFloating(shape) &&
+      IsReadBy(root, true, IsReduction);
   for (HloInstruction* term : terms) {
     result = is_selected
                  ? SelectedExtreme(operation, result, term)

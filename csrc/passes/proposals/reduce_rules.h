@@ -23,6 +23,9 @@ std::optional<xla::HloOpcode> ReductionOf(const xla::HloInstruction& root,
                                           RuleContext& context);
 // Whether the operation with this number changes nothing.
 bool IsNeutral(const xla::HloInstruction& number, xla::HloOpcode operation);
+// Whether a chain in place of `root` is best in a kernel of its own: a
+// reduction reads it in whose loop it would be slow.
+bool HasOwnKernel(const xla::HloInstruction& root, xla::HloOpcode operation);
 // operation(...operation(operation(initial, terms[0]), terms[1])...), in the
 // type of `root`. The terms have its dimensions, and with `initial`, a number,
 // the type of accumulation.
