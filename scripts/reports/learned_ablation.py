@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policies of run_learned.py owe to what: the same training, less one thing.
+"""What the policies of run_learned.py owe to what: trainings that differ in one thing.
 
-Compared by times of kernels on the validation modules that chose no checkpoint, so that
-the test split is used for the policies alone.
+Compared by times of kernels on the validation modules that chose no checkpoint of any,
+so that the test split is used for the policies alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 import statistics
 import sys
@@ -17,18 +18,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from hloenv._markdown import table
+from hloenv.bench.statistics import clustered_interval
 from hloenv.cli import main as run_command
 from hloenv.cost import open_estimator
 from hloenv.cost.base import Estimator
 from hloenv.dataset.benchmarks import find_benchmarks
+from hloenv.errors import HloEnvError
 from hloenv.learn.curve import CURVE, read_curve
 from hloenv.learn.gnn import GnnPolicy, load_gnn
-from hloenv.learn.ppo_run import BEST
+from hloenv.learn.ppo_run import BEST, REPORT
 from hloenv.learn.rewrite_config import RewriteConfig
 from hloenv.learn.rewrite_evaluation import Validation
 from hloenv.learn.rewrite_training import BASELINES
-from hloenv.learn.run_setup import drawn
 from hloenv.measurement.store import Store
 from hloenv.policies import get_policy
 from hloenv.rewrite.game import Game
@@ -50,6 +55,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 POLICY = next(iter(ARMS))
+_SEARCH = "the search that is imitated"
 _DEMONSTRATIONS = "demonstrations.jsonl"
 # Settings that the demonstrations depend on.
 _SHOWN_BY = ("space", "train", "estimator", "search", "estimates", "seed")
@@ -70,10 +76,13 @@ class Trained:
     config: RewriteConfig
 
     @property
-    def curve(self) -> list[tuple[float, float]]:
-        """Steps of the training, and the score of each evaluation."""
+    def curve(self) -> dict[float, float]:
+        """Passes and steps of the training, and the score after them."""
+        config = self.config
+        # Without demonstrations there are no passes over them.
+        start = config.demonstrations or config.imitation_epochs
         rows = read_curve(self.folder / CURVE)
-        return [(float(row["step"]), float(row["score"])) for row in rows]
+        return {float(row["step"]) - start: float(row["score"]) for row in rows}
 
     @property
     def seconds(self) -> float:
@@ -106,7 +115,7 @@ def train(
         file = runs / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+            "".join(f"{key} = {_toml(value)}\n" for key, value in settings.items())
         )
         words.append(str(file))
         _take_demonstrations(RewriteConfig.from_dict(settings | {"seed": seed}), folder)
@@ -115,6 +124,14 @@ def train(
     if code := run_command(words):
         sys.exit(code)
     return Trained(arm, folder, RewriteConfig.of_run(folder))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return (
+            f"{{{', '.join(f'{key} = {_toml(each)}' for key, each in value.items())}}}"
+        )
+    return json.dumps(value)
 
 
 def _take_demonstrations(config: RewriteConfig, folder: Path) -> None:
@@ -135,54 +152,72 @@ def base_settings(config: str | None) -> dict[str, Any]:
 
 
 def section(trained: Sequence[Trained]) -> list[str]:
-    """The page's part: what each arm reaches, beside rules and the search itself."""
+    """The page's part: what each training reaches, beside rules and the search."""
     config = trained[0].config
+    reports = [json.loads((each.folder / REPORT).read_text()) for each in trained]
+    uris = [
+        uri
+        for uri in reports[0]["modules"]
+        if all(uri in each["modules"] for each in reports)
+    ]
     with open_estimator("kernel-cache", store=Store()) as estimator:
-        uris = drawn(config.validation, config.max_validation, seed=0)
-        _, modules = Validation(uris, config.space, estimator).halves()
-        scores: dict[str, list[float]] = {}
+        modules = Validation(uris, config.space, estimator)
+        logs: dict[str, list[npt.NDArray[np.float64]]] = {}
         for each in trained:
             policy = GnnPolicy(load_gnn(each.folder / BEST))
-            scores.setdefault(each.arm, []).append(modules.score(policy).mean)
-        rules = {name: modules.score(get_policy(name)).mean for name in BASELINES}
-        rules["the search that is imitated"] = _searched(modules, config, estimator)
+            found = modules.score(policy).speedups
+            logs.setdefault(each.arm, []).append(np.log(found))
+        for name in BASELINES:
+            logs[name] = [np.log(modules.score(get_policy(name)).speedups)]
+        seeds = [each.config.seed for each in trained if each.arm == POLICY]
+        logs[_SEARCH] = [_searched(modules, config, seed, estimator) for seed in seeds]
+    own = np.mean(logs[POLICY], axis=0)
     rows = []
-    for arm, found in scores.items():
-        own = [each for each in trained if each.arm == arm]
-        minutes = statistics.mean(each.seconds for each in own) / 60
+    for name, found in logs.items():
+        means = [math.exp(each.mean()) for each in found]
+        # Of each module, over the seeds.
+        ratios = np.mean(found, axis=0) - own
+        low, high = clustered_interval([np.array([each]) for each in ratios])
+        seconds = [each.seconds for each in trained if each.arm == name]
         rows.append(
             [
-                *(arm, ARMS[arm][0], f"{statistics.geometric_mean(found):.3f}"),
-                *(f"{min(found):.3f} to {max(found):.3f}", f"{minutes:.1f}"),
+                *(name, ARMS[name][0] if name in ARMS else ""),
+                *(f"{statistics.geometric_mean(means):.3f}",),
+                f"{min(means):.3f} to {max(means):.3f}" if len(means) > 1 else "",
+                f"{low:.3f} to {high:.3f}" if name != POLICY else "",
+                f"{statistics.mean(seconds) / 60:.1f}" if seconds else "",
             ]
         )
-    rows += [[name, "", f"{mean:.3f}", "", ""] for name, mean in rules.items()]
+    columns = ("training", "shows", "speed-up", "of the seeds", "over the first")
     return [
         "## What the policy owes to what",
         "",
         f"{len(modules.uris)} modules of the validation split that chose no "
         "checkpoint: geometric mean of the speed-up over XLA's default by the times of "
-        f"kernels, of {len(scores[POLICY])} seeds of each training. Demonstrations "
-        "that another training had found are not counted in its time.",
+        f"kernels, of {len(logs[POLICY])} seeds of each training; its ratio to the "
+        "first, a 95 % interval by module; minutes of the training, without "
+        "demonstrations that another one had found.",
         "",
-        *table(
-            ("training", "shows", "speed-up", "of the seeds", "minutes"), rows, "llrrr"
-        ),
+        *table((*columns, "minutes"), rows, "llrrrr"),
     ]
 
 
 def _searched(
-    modules: Validation, config: RewriteConfig, estimator: Estimator
-) -> float:
-    """The mean that the search of the demonstrations reaches on the modules."""
-    speedups = []
+    modules: Validation, config: RewriteConfig, seed: int, estimator: Estimator
+) -> npt.NDArray[np.float64]:
+    """Logarithms of what the search of the demonstrations gains; 0 where it fails."""
+    logs = []
     for uri in modules.uris:
         game = Game(find_benchmarks(uri)[0].load(), get_space(config.space).stops)
-        search = get_search(config.search, game, seed=config.seed)
-        found = run_search(search, estimator, budget=Budget(config.estimates, 0))
+        search = get_search(config.search, game, seed=seed)
+        try:
+            found = run_search(search, estimator, budget=Budget(config.estimates, 0))
+        except HloEnvError:
+            logs.append(0.0)
+            continue
         _, best_s = search.best or (None, found.default_s)
-        speedups.append(found.default_s / best_s)
-    return statistics.geometric_mean(speedups)
+        logs.append(math.log(found.default_s / best_s))
+    return np.array(logs)
 
 
 def draw(trained: Iterable[Trained], path: Path) -> None:
@@ -193,18 +228,13 @@ def draw(trained: Iterable[Trained], path: Path) -> None:
     for each in trained:
         by_arm.setdefault(each.arm, []).append(each)
     figure, axes = plt.subplots(
-        1, len(by_arm), figsize=(2.9 * len(by_arm), 3.0), squeeze=False, sharey=True
+        1, len(by_arm), figsize=(2.9 * len(by_arm), 3.0), squeeze=False
     )
     for axis, (arm, own) in zip(axes[0], by_arm.items(), strict=True):
         for each in own:
-            start = each.config.demonstrations
-            steps, scores = zip(*each.curve, strict=True)
-            axis.plot(
-                [step - start for step in steps],
-                scores,
-                marker=".",
-                label=f"seed {each.config.seed}",
-            )
+            curve = each.curve
+            label = f"seed {each.config.seed}"
+            axis.plot([*curve], [*curve.values()], marker=".", label=label)
         axis.set_title(arm, fontsize=9)
         axis.set_xlabel("passes, then steps")
         axis.grid(alpha=0.3)

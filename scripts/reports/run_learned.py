@@ -56,7 +56,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--ablation", action="store_true", help="train and compare the other arms too"
     )
-    parser.add_argument("--arms", nargs="+", default=[], help="only these of them")
+    parser.add_argument(
+        "--arms", nargs="+", default=list(ARMS), choices=list(ARMS), help="only these"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="of the curves")
     parser.add_argument("--train-only", action="store_true", help="measure nothing")
     parser.add_argument("--modules", type=int, help="size of a sample of the modules")
@@ -65,7 +67,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--estimates", type=int, default=200, help="of the full search")
     parser.add_argument("--measurements", type=int, default=20)
     parser.add_argument("-o", "--output", type=Path, default=Path("bench/learned"))
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.small and args.ablation:
+        parser.error("--small has one configuration; give --ablation without it")
+    return args
 
 
 def train(args: argparse.Namespace) -> list[Trained]:
@@ -74,8 +79,7 @@ def train(args: argparse.Namespace) -> list[Trained]:
     Raises:
         SystemExit: a training run fails.
     """
-    others = [arm for arm in ARMS if not args.arms or arm in args.arms]
-    arms = dict.fromkeys([POLICY, *(others if args.ablation else [])])
+    arms = dict.fromkeys([POLICY, *(args.arms if args.ablation else [])])
     base = base_settings(args.config)
     return [
         train_arm(arm, seed, args.runs, base, is_small=args.small)

@@ -319,7 +319,7 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         *head("Substitutions"),
         f"* cost: `{args.estimator}`; budget of each search: {args.steps} modules and "
         f"{args.seconds:g} s; of greedy by timed kernels, whose cost are these, twice "
-        "the time",
+        "the time; of hill climbing, the time alone",
         f"* searches of: {', '.join(sorted({row['sources'] for row in rows}))}",
         "",
         "Measured time of the module over that of the method's, both compiled by XLA's "
@@ -366,6 +366,7 @@ def transformers(names: Sequence[str]) -> list[str]:
 
 def _mean(rows: dict[tuple[str, str], Row], names: Sequence[str], method: str) -> str:
     found = [rows[name, method] for name in names if (name, method) in rows]
+    found = [row for row in found if row["error"] or "measured" in row]
     speedups = [row.get("measured") or 1.0 for row in found]
     return f"{geometric_mean(speedups):.3f}" if speedups else ""
 

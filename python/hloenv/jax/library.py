@@ -57,6 +57,9 @@ _MIN_REDUCED = 4096
 _ROW_NS, _ELEMENT_NS = 20.0, 0.5
 # Columns from which the library is faster, and where whole rows are added.
 _LONG_ROW, _LONG_ADDED_ROW = 32, 16
+# The same of the largest or smallest numbers of rows: nanoseconds of the library for
+# each row, of XLA's code for each element, columns, and by how much it is then slower.
+_EXTREME_ROW_NS, _EXTREME_NS, _LONG_EXTREMES, _SLOWER_EXTREMES_NS = 3.0, 0.35, 9, 0.4
 # Nanoseconds by which XLA's code is slower for each element of a long row, or of an
 # array of which whole rows are added.
 _SLOWER_NS, _SLOWER_ROWS_NS = 0.3, 3.0
@@ -253,12 +256,23 @@ def _reduction(graph: HloGraph, node: int) -> float:
         source = int(graph.edge_sources[graph.in_offsets[node]])
         is_given = opcodes()[graph.opcode[source]] in _NO_WORK
         return elements * (_SLICE_NS if is_given else _COMPUTED_SLICE_NS)
+    if _reducer(graph, node) in ("maximum", "minimum") and result == dims[:-1]:
+        if columns >= _LONG_EXTREMES:
+            return -_SLOWER_EXTREMES_NS * elements
+        return elements // columns * (_EXTREME_ROW_NS - _EXTREME_NS * columns)
     # Of a square array, it counts as of rows.
     adds_rows = len(dims) > 2 and bool(result) and result[-1:] == dims[-1:]
     if columns < (_LONG_ADDED_ROW if adds_rows else _LONG_ROW):
         rows = elements // columns
         return rows * (_ROW_NS - _ELEMENT_NS * columns)
     return -(_SLOWER_ROWS_NS if adds_rows else _SLOWER_NS) * elements
+
+
+def _reducer(graph: HloGraph, node: int) -> str:
+    """The operation at the root of what a reduction calls."""
+    called = graph.call_computations[graph.call_nodes == node]
+    root = int(graph.computation_roots[int(called[0])])
+    return opcodes()[graph.opcode[root]]
 
 
 def _convolution(
