@@ -165,8 +165,8 @@ def section(trained: Sequence[Trained]) -> list[str]:
         logs: dict[str, list[npt.NDArray[np.float64]]] = {}
         for each in trained:
             policy = GnnPolicy(load_gnn(each.folder / BEST))
-            found = modules.score(policy).speedups
-            logs.setdefault(each.arm, []).append(np.log(found))
+            speedups = modules.score(policy).speedups
+            logs.setdefault(each.arm, []).append(np.log(speedups))
         for name in BASELINES:
             logs[name] = [np.log(modules.score(get_policy(name)).speedups)]
         seeds = [each.config.seed for each in trained if each.arm == POLICY]

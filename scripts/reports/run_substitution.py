@@ -97,11 +97,12 @@ def programs(kind: str) -> dict[str, Any]:
     others = dict(workloads.PROGRAMS)
     bert = others.pop("bert, training step")
     del others["pooling, training step"]  # is ours
-    return {
+    kinds: dict[str, dict[str, Any]] = {
         "models": own.PROGRAMS | {"bert": bert},
         "sizes": own.OTHER_SIZES,
         "workloads": others,
-    }[kind]
+    }
+    return kinds[kind]
 
 
 def models(
