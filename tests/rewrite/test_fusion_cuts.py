@@ -195,26 +195,26 @@ def _joined(*ends: int, of: str = "a", to: str = "v") -> str:
         (_lines("exponential(a)", "divide(e0, ones)"), True),
         (_lines("exponential(a)", "log(e0)"), False),
         (_lines("exponential(a)", "power(e0, ones)", "log(e1)"), False),
-        (_lines("multiply(a, twos)", "multiply(e0, halfs)"), False),
+        (_lines("multiply(a, twos)", "multiply(e0, fractions)"), False),
         (_lines("multiply(a, twos)", "multiply(e0, twos)"), True),
         (_lines("add(a, larges)", "subtract(e0, larges)"), False),
-        (_lines("add(a, twos)", "subtract(e0, halfs)"), True),
+        (_lines("add(a, twos)", "subtract(e0, fractions)"), True),
         (_lines("subtract(twos, a)", "subtract(twos, e0)"), False),
         (_lines("divide(ones, a)", "divide(ones, e0)"), False),
-        (_lines("divide(a, twos)", "multiply(e0, halfs)"), True),
+        (_lines("divide(a, twos)", "multiply(e0, fractions)"), True),
         (_lines("negate(a)", "divide(e0, minuss)"), False),
         (
             "w = s32[1000] bitcast-convert(a)\nv = f32[1000] bitcast-convert(w)",
             False,
         ),
         (
-            "w = c64[1000] complex(a, halfs)\nn = c64[1000] negate(w)\n"
+            "w = c64[1000] complex(a, fractions)\nn = c64[1000] negate(w)\n"
             "m = c64[1000] negate(n)\nv = f32[1000] real(m)",
             False,
         ),
         (
             "w = s32[1000] bitcast-convert(a)\np = pred[1000] compare(w, w), "
-            "direction=EQ\nv = f32[1000] select(p, a, halfs)",
+            "direction=EQ\nv = f32[1000] select(p, a, fractions)",
             False,
         ),
         (_joined(500, 1000, 0, 500), True),
@@ -231,7 +231,7 @@ def test_what_may_be_its_operand_is_not_kept(lines, is_offered) -> None:
         f"{name} = f32[] constant({number})\n"
         f"{name}s = f32[1000] broadcast({name}), dimensions={{}}\n"
         for name, number in (
-            *(("minus", -1), ("half", 0.5), ("one", 1), ("two", 2)),
+            *(("minus", -1), ("fraction", 0.5), ("one", 1), ("two", 2)),
             ("large", 1e6),
         )
     )
