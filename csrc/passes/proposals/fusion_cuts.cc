@@ -28,6 +28,7 @@
 #include "passes/proposals/cut_rules.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/kernel_cone.h"
+#include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -166,7 +167,32 @@ PlaceReaders FindReaders(const HloInstruction& instruction) {
   return readers;
 }
 
-enum class Kept { kNone, kRepeated, kBounded };
+// Whether reductions of many elements are all that reads it.
+bool IsSummed(const HloInstruction& instruction) {
+  return !instruction.users().empty() &&
+         absl::c_all_of(instruction.users(), [&](const HloInstruction* user) {
+           return user->opcode() == HloOpcode::kReduce &&
+                  user->operand_count() == 2 &&
+                  user->operand(0) == &instruction && HasSlowLoop(*user);
+         });
+}
+
+// Whether it is computed of parts of arrays, which a reduction would have in
+// its loop, an element at a time; but transposed arrays are best read where
+// they are.
+bool HasParts(const KernelCone& cone) {
+  const int64_t elements =
+      xla::ShapeUtil::ElementsIn(cone.inside.back()->shape());
+  bool has_parts = false;
+  for (const HloInstruction* each : cone.inside) {
+    if (each->opcode() == HloOpcode::kTranspose) return false;
+    has_parts |= MovesElements(*each) &&
+                 2 * xla::ShapeUtil::ElementsIn(each->shape()) >= elements;
+  }
+  return has_parts;
+}
+
+enum class Kept { kNone, kRepeated, kBounded, kSummed };
 
 // What has been found out about the instructions of a computation, most of
 // which is asked for again and again.
@@ -298,6 +324,7 @@ Kept Cuts::FindKind(const HloInstruction& instruction) {
       return Kept::kNone;
     }
   }
+  if (IsSummed(instruction)) return Kept::kSummed;
   const PlaceReaders& readers = ReadersOf(instruction);
   if (readers.moving.empty() || !readers.is_complete ||
       HasSingleReader(instruction)) {
@@ -327,7 +354,10 @@ void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
       ConeOf(instruction, context, [&](const HloInstruction& each) {
         return cuts.KindOf(each) != Kept::kNone;
       });
-  if (cone.reads.empty() || MayReturnItsOperand(cone)) return;
+  if (cone.reads.empty() || (kind == Kept::kSummed && !HasParts(cone)) ||
+      MayReturnItsOperand(cone)) {
+    return;
+  }
   Propose(
       rule, instruction, cone.reads,
       [cone](absl::Span<HloInstruction* const> images) {
@@ -368,9 +398,26 @@ const Rule& BoundedRule() {
   return rule;
 }
 
+const Rule& SummedRule() {
+  static constexpr Rule rule = {
+      "summed",
+      "Keeps an elementwise array in memory that is computed of parts of "
+      "arrays, "
+      "as of columns or shifted rows, and that reductions of many elements "
+      "read: "
+      "XLA has it in their loop, an element at a time. Floats round "
+      "differently, "
+      "as with `repeated`.",
+      [](const HloInstruction& instruction, RuleContext& context,
+         std::vector<Proposal>& proposals) {
+        ProposeIf(Kept::kSummed, SummedRule(), instruction, context, proposals);
+      }};
+  return rule;
+}
+
 absl::Span<const Rule> FusionCutRules() {
   static const auto* rules = new std::vector<Rule>{
-      BoundedRule(), HaloRule(), JoinedRule(), RepeatedRule()};
+      BoundedRule(), HaloRule(), JoinedRule(), RepeatedRule(), SummedRule()};
   return *rules;
 }
 
@@ -380,8 +427,9 @@ PassInfo FusionCutsPass() {
   return RulePass(
       "fusion-cuts", "hloenv::FusionCuts",
       "Proposes to keep elementwise arrays in memory that XLA's fusion would "
-      "compute again for each reader at another place, and rolled arrays with "
-      "their ends on both sides; and concatenations for sums of padded arrays. "
+      "compute again for each reader at another place, or an element at a time "
+      "in the loop of a sum, and rolled arrays with their ends on both sides; "
+      "and concatenations for sums of padded arrays. "
       "Run it before layout assignment.",
       FusionCutRules(), [](const Options& options) {
         return MakeRulePass("fusion-cuts", FusionCutRules(), options);

@@ -27,6 +27,9 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
+// Elements that are reduced to one, and of rows, from which XLA reduces windows
+// of 32 first.
+constexpr int64_t kManyToOne = 33;
 // Limit of the elements of each reduction.
 constexpr int64_t kMaxReduced = 16;
 
@@ -167,22 +170,6 @@ bool IsReduction(const HloInstruction& reader) {
          reader.opcode() == HloOpcode::kReduceWindow;
 }
 
-// Elements that are reduced to one, and of rows, from which a reduction has
-// what it reads in a slow loop: XLA reduces windows of 32 first.
-constexpr int64_t kManyReduced = 33;
-
-bool HasSlowLoop(const HloInstruction& reader) {
-  if (reader.opcode() == HloOpcode::kDot) return true;
-  if (reader.opcode() != HloOpcode::kReduce) return false;
-  const xla::Shape& shape = reader.operand(0)->shape();
-  const int64_t last = RankOf(shape) - 1;
-  int64_t reduced = 1;
-  for (const int64_t d : reader.dimensions()) reduced *= shape.dimensions(d);
-  return reduced >= kManyReduced &&
-         (shape.dimensions(last) >= kManyReduced ||
-          !absl::c_linear_search(reader.dimensions(), last));
-}
-
 // The smaller or larger of two floats; the first if that is NaN.
 HloInstruction* SelectedExtreme(HloOpcode operation, HloInstruction* x,
                                 HloInstruction* y) {
@@ -254,9 +241,22 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
   return operation;
 }
 
+bool HasSlowLoop(const HloInstruction& reader) {
+  if (reader.opcode() != HloOpcode::kReduce) return false;
+  const xla::Shape& shape = reader.operand(0)->shape();
+  const int64_t last = RankOf(shape) - 1;
+  int64_t reduced = 1;
+  for (const int64_t d : reader.dimensions()) reduced *= shape.dimensions(d);
+  return last >= 0 && reduced >= kManyToOne &&
+         (shape.dimensions(last) >= kManyToOne ||
+          !absl::c_linear_search(reader.dimensions(), last));
+}
+
 bool HasOwnKernel(const HloInstruction& root, HloOpcode operation) {
   return (operation == HloOpcode::kAdd || operation == HloOpcode::kMultiply) &&
-         IsReadBy(root, false, HasSlowLoop);
+         IsReadBy(root, false, [](const HloInstruction& reader) {
+           return reader.opcode() == HloOpcode::kDot || HasSlowLoop(reader);
+         });
 }
 
 HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,

@@ -23,6 +23,9 @@ std::optional<xla::HloOpcode> ReductionOf(const xla::HloInstruction& root,
                                           RuleContext& context);
 // Whether the operation with this number changes nothing.
 bool IsNeutral(const xla::HloInstruction& number, xla::HloOpcode operation);
+// Whether a reduction has what it reads in a slow loop, if that is more than
+// reading an array.
+bool HasSlowLoop(const xla::HloInstruction& reader);
 // Whether a chain in place of `root` is best in a kernel of its own: a
 // reduction reads it in whose loop it would be slow.
 bool HasOwnKernel(const xla::HloInstruction& root, xla::HloOpcode operation);

@@ -33,7 +33,7 @@ _MAX_ROUNDS = 4
 _OPENING = frozenset(
     (
         *("fusion-cuts/repeated", "fusion-cuts/bounded", "fusion-cuts/joined"),
-        "fusion-cuts/halo",
+        *("fusion-cuts/halo", "fusion-cuts/summed"),
         "reduce-forms/packed_index",
     )
 )

@@ -129,7 +129,7 @@ _MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors, the best
 # first; and elements from which they were faster in memory.
-_CUTS, _CUT = ("halo", "repeated", "bounded"), 2048
+_CUTS, _CUT = ("halo", "repeated", "bounded", "summed"), 2048
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "joined", "halo"
