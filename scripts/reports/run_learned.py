@@ -51,7 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="policies to train")
     parser.add_argument("--split", default="test", help="test or unseen")
     parser.add_argument(
-        "--extents", nargs="+", default=["small"], help="small, real or both"
+        "--extents", nargs="*", default=["small"], help="small, real, both or none"
     )
     parser.add_argument(
         "--ablation", action="store_true", help="train and compare the other arms too"
@@ -164,6 +164,18 @@ def comparison(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
+def _about(args: argparse.Namespace) -> str:
+    return (
+        f"{count_of(args.seeds, 'seed')} of each policy and search, which decide in "
+        f"the space {SPACE}; modules of the split {args.split} on "
+        f"{count_of(args.threads, 'core')}; geometric mean over programs of the "
+        "measured speed-up over XLA's default, intervals by repository. The rule "
+        "best-rule takes the best of some fixed rules by the times of the kernels. The "
+        f"full search has {args.estimates} estimates and {args.measurements} "
+        "measurements; an error counts as 1."
+    )
+
+
 def main() -> None:
     """Trains, measures, and writes the page."""
     args = arguments()
@@ -171,17 +183,11 @@ def main() -> None:
     if args.train_only:
         return
     own = [each.folder / BEST for each in trained if each.arm == POLICY]
-    lines = [
-        *head("Graph networks that decide"),
-        "",
-        f"{count_of(args.seeds, 'seed')} of each policy and search, which decide in "
-        f"the space {SPACE}; modules of the split {args.split} on "
-        f"{count_of(args.threads, 'core')}; geometric mean over programs of the "
-        "measured speed-up over XLA's default, intervals by repository. The rule "
-        "best-rule takes the best of some fixed rules by the times of the kernels. The "
-        f"full search has {args.estimates} estimates and {args.measurements} "
-        "measurements; an error counts as 1.",
-    ]
+    lines = head(
+        "Graph networks that decide" if args.extents else "Trainings of graph networks"
+    )
+    if args.extents:
+        lines += ["", _about(args)]
     for extent in args.extents:
         rows = play(args, extent, own)
         lines += ["", f"## Programs of {extent} extents", "", *comparison(rows)]
