@@ -348,7 +348,7 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
     ]
     for row in rows:
         if row["error"]:
-            text = f"| {row['error']} | | |"
+            text = f"| {' '.join(row['error'].split())} | | |"
             lines.append(f"| {row['model']} | {row['method']} | {text}")
             continue
         lines.append(
