@@ -13,6 +13,9 @@ import hloenv
 from hloenv.errors import PassError, PassOptionError
 from hloenv.hlo.python_passes import remove_pass
 from hloenv.rules import register_pass
+from hloenv.rules.matcher import Match
+from hloenv.rules.passes import to_proposals
+from hloenv.rules.rule import Replacement
 
 ZEROS = """HloModule zeros
 
@@ -411,3 +414,40 @@ ENTRY main {{
         assert [each.original for each in alternatives] == ["s"]
         (record,) = hloenv.verify_alternatives(alternatives)
     assert record.absolute == 0
+
+
+INNER = """%f (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %r = f32[] {opcode}(%a, %b)
+}}
+
+%g (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %r = f32[] call(%a, %b), to_apply=%f
+}}
+
+"""
+BODY = """{
+  %x = f32[8] parameter(0)
+  %i = f32[] parameter(1)
+  ROOT %r = f32[] reduce(%x, %i), dimensions={0}, to_apply=%g
+}
+"""
+
+
+def test_computations_of_one_name_are_told_apart() -> None:
+    # As where two patterns of another program each name what they make.
+    found = [
+        Replacement(
+            *(opcode, ("r",), ("x", "i"), BODY, INNER.format(opcode=opcode)),
+            match=Match({}, {}),
+        )
+        for opcode in ("add", "multiply", "add")
+    ]
+    made = to_proposals(found)
+    names = [each.computation for each in made.proposals]
+    assert names[0] == names[2] != names[1]
+    counts = made.library.opcode_counts()
+    assert (counts["add"], counts["multiply"], counts["call"]) == (1, 1, 2)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..errors import HloEnvError, PassError
 from ..hlo.module import HloModule
@@ -95,6 +97,7 @@ def to_proposals(
     called: dict[str, None] = {}
     names: dict[tuple[str, str], str] = {}
     proposals = []
+    found = _with_own_names(found)
     for each in found:
         called.setdefault(each.called)
         name = names.setdefault((each.called, each.body), f"rule.{len(names)}")
@@ -108,6 +111,25 @@ def to_proposals(
         text = _BODY.sub(lambda body: _LAYOUT.sub("]", body[0]), library.to_text())
         library = HloModule.from_text(text)
     return Proposals(library, tuple(proposals))
+
+
+def _with_own_names(found: Sequence[Replacement]) -> list[Replacement]:
+    """The replacements, in which different computations have different names."""
+    taken: dict[str, str] = {}
+    renamed = []
+    for each in found:
+        called, body = each.called, each.body
+        # Those that others call are first: a new name makes another text of these.
+        for i in range(len(_blocks(called))):
+            block = _blocks(called)[i]
+            name = block.split(maxsplit=1)[0].removeprefix("%")
+            if taken.setdefault(name, block) == block:
+                continue
+            own = f"{name}.{hashlib.sha256(block.encode()).hexdigest()[:8]}"
+            pattern = re.compile(rf"%{re.escape(name)}(?![\w.-])")
+            called, body = (pattern.sub(f"%{own}", text) for text in (called, body))
+        renamed.append(replace(each, called=called, body=body))
+    return renamed
 
 
 def _library(
