@@ -21,6 +21,7 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 using xla::Literal;
+using Element = ElementValues::Element;
 
 constexpr int64_t kMaxSteps = 4096;
 
@@ -64,9 +65,9 @@ double FloatOf(uint64_t mixed, int draw) {
   return sign * std::ldexp(mantissa, kExponents[draw]);
 }
 
-std::unique_ptr<Literal> Owned(absl::StatusOr<Literal> literal) {
+Element Shared(absl::StatusOr<Literal> literal) {
   if (!literal.ok()) return nullptr;
-  return std::make_unique<Literal>(*std::move(literal));
+  return std::make_shared<const Literal>(*std::move(literal));
 }
 
 // The number in a double, or both numbers.
@@ -82,9 +83,9 @@ xla::PrimitiveType WideTypeOf(xla::PrimitiveType type) {
   return xla::primitive_util::IsFloatingPointType(type) ? xla::F64 : type;
 }
 
-std::unique_ptr<Literal> Widened(absl::StatusOr<Literal> literal) {
+Element Widened(absl::StatusOr<Literal> literal) {
   if (!literal.ok()) return nullptr;
-  return Owned(literal->Convert(WideTypeOf(literal->shape().element_type())));
+  return Shared(literal->Convert(WideTypeOf(literal->shape().element_type())));
 }
 
 // How far apart numbers may be that are equal, but for the rounding of several
@@ -100,13 +101,14 @@ double ToleranceOf(xla::PrimitiveType type) {
 
 }  // namespace
 
-const Literal* ElementValues::Of(const HloInstruction& array, int64_t place) {
+Element ElementValues::Of(const HloInstruction& array, int64_t place) {
   const auto found = known_.find({&array, place});
-  if (found != known_.end()) return found->second.get();
+  if (found != known_.end()) return found->second;
   if (++steps_ > kMaxSteps) return nullptr;
-  std::unique_ptr<Literal> value =
+  Element value =
       given_.contains(&array) ? MadeUp(array, place) : Computed(array, place);
-  return (known_[{&array, place}] = std::move(value)).get();
+  known_[{&array, place}] = value;
+  return value;
 }
 
 std::vector<int64_t> ElementValues::PlacesOf(
@@ -118,23 +120,26 @@ std::vector<int64_t> ElementValues::PlacesOf(
   return places;
 }
 
-std::unique_ptr<Literal> ElementValues::MadeUp(const HloInstruction& array,
-                                               int64_t place) const {
+Element ElementValues::MadeUp(const HloInstruction& array,
+                              int64_t place) const {
   const xla::PrimitiveType type = array.shape().element_type();
   const uint64_t mixed =
       MixedOf(static_cast<uint64_t>(array.unique_id()),
               static_cast<uint64_t>(place), static_cast<uint64_t>(draw_));
   if (type == xla::PRED) {
-    return std::make_unique<Literal>(
-        xla::LiteralUtil::CreateR0<bool>((mixed & 2) != 0));
+    return Shared(xla::LiteralUtil::CreateR0<bool>((mixed & 2) != 0));
   }
   if (xla::primitive_util::IsIntegralType(type)) {
     const uint64_t number = draw_ % 2 == 0 ? mixed >> 60 : mixed;
-    return Owned(xla::LiteralUtil::CreateR0<uint64_t>(number).Convert(type));
+    return Shared(xla::LiteralUtil::CreateR0<uint64_t>(number).Convert(type));
   }
   if (xla::primitive_util::IsComplexType(type)) {
-    const std::complex<double> number(FloatOf(mixed, draw_),
-                                      FloatOf(MixedOf(mixed, 0, 0), draw_));
+    // So small that the logarithm undoes the exponential, as the simplifier has
+    // it of any.
+    const auto part = [&](uint64_t bits) {
+      return FloatOf(bits, draw_) / 1024;
+    };
+    const std::complex<double> number(part(mixed), part(MixedOf(mixed, 0, 0)));
     return Widened(
         xla::LiteralUtil::CreateR0<std::complex<double>>(number).Convert(type));
   }
@@ -142,32 +147,24 @@ std::unique_ptr<Literal> ElementValues::MadeUp(const HloInstruction& array,
       xla::LiteralUtil::CreateR0<double>(FloatOf(mixed, draw_)).Convert(type));
 }
 
-std::unique_ptr<Literal> ElementValues::CopyOf(const HloInstruction& array,
-                                               int64_t place) {
-  const Literal* value = Of(array, place);
-  return value == nullptr ? nullptr : std::make_unique<Literal>(value->Clone());
-}
-
-std::unique_ptr<Literal> ElementValues::Computed(const HloInstruction& array,
-                                                 int64_t place) {
+Element ElementValues::Computed(const HloInstruction& array, int64_t place) {
   const xla::Shape& shape = array.shape();
   std::vector<int64_t> index = IndexAt(shape, place);
   const auto at = [&](int64_t operand, const std::vector<int64_t>& where) {
     const HloInstruction& read = *array.operand(operand);
-    return CopyOf(read, PlaceAt(read.shape(), where));
+    return Of(read, PlaceAt(read.shape(), where));
   };
   switch (array.opcode()) {
-    case HloOpcode::kConstant:
+    case HloOpcode::kConstant: {
       if (xla::ShapeUtil::ElementsIn(shape) != 1) return nullptr;
-      if (!xla::ShapeUtil::ElementIsIntegral(shape) ||
-          shape.element_type() == xla::PRED) {
-        const double size =
-            std::abs(ComplexOf(*Owned(array.literal().Reshape({}))));
-        if (std::isfinite(size)) {
-          largest_constant_ = std::max(largest_constant_, size);
-        }
+      const Element value = Widened(array.literal().Reshape({}));
+      if (value == nullptr) return nullptr;
+      const double size = std::abs(ComplexOf(*value));
+      if (std::isfinite(size)) {
+        largest_constant_ = std::max(largest_constant_, size);
       }
-      return Widened(array.literal().Reshape({}));
+      return value;
+    }
     case HloOpcode::kIota: {
       const auto* iota = xla::Cast<xla::HloIotaInstruction>(&array);
       return Widened(
@@ -180,7 +177,7 @@ std::unique_ptr<Literal> ElementValues::Computed(const HloInstruction& array,
       return at(0, where);
     }
     case HloOpcode::kReshape:
-      return CopyOf(*array.operand(0), place);
+      return Of(*array.operand(0), place);
     case HloOpcode::kTranspose: {
       std::vector<int64_t> where(index.size());
       for (size_t d = 0; d < index.size(); ++d) {
@@ -224,8 +221,8 @@ std::unique_ptr<Literal> ElementValues::Computed(const HloInstruction& array,
   }
 }
 
-std::unique_ptr<Literal> ElementValues::OfElements(
-    const HloInstruction& operation, int64_t place) {
+Element ElementValues::OfElements(const HloInstruction& operation,
+                                  int64_t place) {
   // These are of the bits, or of numbers, of the operation's own types.
   const bool is_map = operation.opcode() == HloOpcode::kMap;
   const bool has_own_types =
@@ -239,7 +236,7 @@ std::unique_ptr<Literal> ElementValues::OfElements(
   std::vector<const Literal*> values;
   for (const HloInstruction* operand : operation.operands()) {
     const bool is_scalar = operand->shape().dimensions().empty();
-    const Literal* value = Of(*operand, is_scalar ? 0 : place);
+    const Element value = Of(*operand, is_scalar ? 0 : place);
     if (value == nullptr) return nullptr;
     absl::StatusOr<Literal> given =
         has_own_types ? value->Convert(operand->shape().element_type())
@@ -268,8 +265,8 @@ ElementValues::Likeness ElementValues::Compared(const HloInstruction& array,
   const auto is = [](bool is_equal) {
     return is_equal ? Likeness::kEqual : Likeness::kDifferent;
   };
-  const std::unique_ptr<Literal> x = CopyOf(array, place);
-  const std::unique_ptr<Literal> y = CopyOf(given, given_place);
+  const Element x = Of(array, place);
+  const Element y = Of(given, given_place);
   if (x == nullptr || y == nullptr) return Likeness::kUnknown;
   const xla::PrimitiveType type = array.shape().element_type();
   const xla::PrimitiveType given_type = given.shape().element_type();

@@ -19,6 +19,8 @@ namespace hloenv {
 // the simplifier does to constants is seen, and not the rounding of results.
 class ElementValues {
  public:
+  using Element = std::shared_ptr<const xla::Literal>;
+
   // Made-up operands: finite numbers of several sizes, then NaN, then infinite
   // ones; of integers, small ones and any.
   static constexpr int kFiniteDraws = 12;
@@ -29,8 +31,8 @@ class ElementValues {
       : given_(given.begin(), given.end()), draw_(draw) {}
 
   // The element at a place in the order of rows, as a scalar; null if an
-  // operation is not known, or it takes too long. Until the next call.
-  const xla::Literal* Of(const xla::HloInstruction& array, int64_t place);
+  // operation is not known, or it takes too long.
+  Element Of(const xla::HloInstruction& array, int64_t place);
   // Whether that element and one of a given array are equal.
   enum class Likeness { kEqual, kDifferent, kUnknown };
   Likeness Compared(const xla::HloInstruction& array, int64_t place,
@@ -39,21 +41,15 @@ class ElementValues {
   std::vector<int64_t> PlacesOf(const xla::HloInstruction& given) const;
 
  private:
-  std::unique_ptr<xla::Literal> Computed(const xla::HloInstruction& array,
-                                         int64_t place);
-  std::unique_ptr<xla::Literal> MadeUp(const xla::HloInstruction& array,
-                                       int64_t place) const;
-  std::unique_ptr<xla::Literal> OfElements(const xla::HloInstruction& operation,
-                                           int64_t place);
-  std::unique_ptr<xla::Literal> CopyOf(const xla::HloInstruction& array,
-                                       int64_t place);
+  Element Computed(const xla::HloInstruction& array, int64_t place);
+  Element MadeUp(const xla::HloInstruction& array, int64_t place) const;
+  Element OfElements(const xla::HloInstruction& operation, int64_t place);
 
   const absl::flat_hash_set<const xla::HloInstruction*> given_;
   const int draw_;
   int64_t steps_ = 0;
   double largest_constant_ = 1;
-  absl::flat_hash_map<std::pair<const xla::HloInstruction*, int64_t>,
-                      std::unique_ptr<xla::Literal>>
+  absl::flat_hash_map<std::pair<const xla::HloInstruction*, int64_t>, Element>
       known_;
 };
 

@@ -84,21 +84,6 @@ int64_t CostOf(const HloInstruction& instruction) {
   }
 }
 
-// Whether an element of the result is an element of an operand, or a constant.
-bool MovesElements(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kConcatenate:
-    case HloOpcode::kDynamicSlice:
-    case HloOpcode::kPad:
-    case HloOpcode::kReverse:
-    case HloOpcode::kSlice:
-    case HloOpcode::kTranspose:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Elements of the last dimension up to which a concatenation along it is slow.
 constexpr int64_t kMaxPart = 32;
 

@@ -20,11 +20,6 @@ using xla::HloOpcode;
 
 constexpr size_t kMaxInside = 128;
 
-bool IsNarrowFloat(const xla::Shape& shape) {
-  return xla::ShapeUtil::ElementIsFloating(shape) &&
-         xla::primitive_util::BitWidth(shape.element_type()) < 16;
-}
-
 // Whether it costs nothing to compute it in several kernels.
 bool CostsNothing(const HloInstruction& instruction) {
   const HloInstruction* source = &instruction;
@@ -42,19 +37,31 @@ bool IsFused(const HloInstruction& instruction) {
   if (!IsPlain(instruction) || instruction.IsRoot()) return false;
   switch (instruction.opcode()) {
     case HloOpcode::kBroadcast:
-    case HloOpcode::kConcatenate:
-    case HloOpcode::kPad:
     case HloOpcode::kReshape:
+      return true;
+    case HloOpcode::kDynamicSlice:
+      return false;
+    default:
+      return MovesElements(instruction) ||
+             (instruction.IsElementwise() && instruction.operand_count() > 0);
+  }
+}
+
+}  // namespace
+
+bool MovesElements(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kConcatenate:
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kPad:
     case HloOpcode::kReverse:
     case HloOpcode::kSlice:
     case HloOpcode::kTranspose:
       return true;
     default:
-      return instruction.IsElementwise() && instruction.operand_count() > 0;
+      return false;
   }
 }
-
-}  // namespace
 
 bool MayReturnItsOperand(const KernelCone& cone) {
   const HloInstruction& array = *cone.inside.back();
@@ -70,7 +77,10 @@ bool MayReturnItsOperand(const KernelCone& cone) {
     }
   }
   // The simplifier rounds the constants of these to few digits.
-  if (!left.empty() && IsNarrowFloat(shape)) return true;
+  if (!left.empty() && xla::ShapeUtil::ElementIsFloating(shape) &&
+      xla::primitive_util::BitWidth(shape.element_type()) < 16) {
+    return true;
+  }
   // Where what is read is transposed, layouts may do that.
   const bool is_transposed =
       absl::c_any_of(cone.inside, [](const HloInstruction* each) {

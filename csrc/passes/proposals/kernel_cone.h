@@ -12,6 +12,9 @@
 
 namespace hloenv {
 
+// Whether an element of the result is an element of an operand, or a constant.
+bool MovesElements(const xla::HloInstruction& instruction);
+
 // An array and what nothing else needs that it is computed of, as far as XLA
 // would fuse that with it.
 struct KernelCone {

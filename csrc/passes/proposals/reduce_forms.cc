@@ -10,10 +10,11 @@
 // The operations are those of the reduction in the order of its definition, and
 // each is elementwise, so that it fuses with what makes and what reads it.
 // Where that may be another reduction, NaN is selected beside extremes of
-// floats.
+// floats, and a sum is in a kernel of its own.
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/general_passes.h"
+#include "passes/proposals/kernel_cone.h"
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/own_kernel.h"
 #include "passes/proposals/reduce_rules.h"
@@ -93,20 +94,17 @@ void ProposeChain(const HloInstruction& root, RuleContext& context,
     return ChainOf(root, reduce.operation, Converted({x[0], ""}, type).value,
                    terms);
   };
-  const bool is_kept =
-      reduce->terms > 1 && HasOwnKernel(root, reduce->operation);
-  Propose(
-      ChainRule(), root, std::move(reads),
-      [build, is_kept](absl::Span<HloInstruction* const> x) {
-        return is_kept ? InOwnKernel(x, build) : build(x);
-      },
-      proposals);
+  Propose(ChainRule(), root, std::move(reads),
+          OutOfSlowLoops(root, reduce->operation, reduce->terms, build),
+          proposals);
 }
 const Rule& ChainRule() {
   static constexpr Rule rule = {
       "chain",
       "Rewrites a reduction of up to 16 elements each, by one operation, as a "
-      "chain of this operation on slices. Floats may round differently.",
+      "chain of this operation on slices, a kernel of its own where a "
+      "reduction "
+      "of many elements reads it. Floats may round differently.",
       &ProposeChain};
   return rule;
 }
@@ -122,21 +120,15 @@ absl::Span<const Rule> ReduceFormRules() {
 // Of the search for reductions that read a result.
 constexpr size_t kMaxReaders = 64;
 
-// Whether XLA may fuse what reads `root` with it, and a reduction reads that.
-bool IsFusedWithReaders(const HloInstruction& instruction) {
+// Whether XLA may fuse it with what it reads.
+bool IsFusedWithOperands(const HloInstruction& instruction) {
   switch (instruction.opcode()) {
     case HloOpcode::kBroadcast:
-    case HloOpcode::kConcatenate:
-    case HloOpcode::kDynamicSlice:
     case HloOpcode::kGather:
-    case HloOpcode::kPad:
     case HloOpcode::kReshape:
-    case HloOpcode::kReverse:
-    case HloOpcode::kSlice:
-    case HloOpcode::kTranspose:
       return true;
     default:
-      return instruction.IsElementwise();
+      return MovesElements(instruction) || instruction.IsElementwise();
   }
 }
 
@@ -151,7 +143,7 @@ bool IsReadBy(const HloInstruction& root, bool with_broadcasts,
     stack.pop_back();
     for (const HloInstruction* user : top->users()) {
       if (is_meant(*user)) return true;
-      if (!IsFusedWithReaders(*user) || !visited.insert(user).second ||
+      if (!IsFusedWithOperands(*user) || !visited.insert(user).second ||
           (user->opcode() == HloOpcode::kBroadcast && !with_broadcasts)) {
         continue;
       }
@@ -252,11 +244,17 @@ bool HasSlowLoop(const HloInstruction& reader) {
           !absl::c_linear_search(reader.dimensions(), last));
 }
 
-bool HasOwnKernel(const HloInstruction& root, HloOpcode operation) {
-  return (operation == HloOpcode::kAdd || operation == HloOpcode::kMultiply) &&
-         IsReadBy(root, false, [](const HloInstruction& reader) {
-           return reader.opcode() == HloOpcode::kDot || HasSlowLoop(reader);
-         });
+BuildFn OutOfSlowLoops(const HloInstruction& root, HloOpcode operation,
+                       size_t terms, BuildFn build) {
+  const bool is_sum =
+      operation == HloOpcode::kAdd || operation == HloOpcode::kMultiply;
+  const auto is_slow = [](const HloInstruction& reader) {
+    return reader.opcode() == HloOpcode::kDot || HasSlowLoop(reader);
+  };
+  if (terms < 2 || !is_sum || !IsReadBy(root, false, is_slow)) return build;
+  return [build = std::move(build)](absl::Span<HloInstruction* const> x) {
+    return InOwnKernel(x, build);
+  };
 }
 
 HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,

@@ -26,9 +26,10 @@ bool IsNeutral(const xla::HloInstruction& number, xla::HloOpcode operation);
 // Whether a reduction has what it reads in a slow loop, if that is more than
 // reading an array.
 bool HasSlowLoop(const xla::HloInstruction& reader);
-// Whether a chain in place of `root` is best in a kernel of its own: a
-// reduction reads it in whose loop it would be slow.
-bool HasOwnKernel(const xla::HloInstruction& root, xla::HloOpcode operation);
+// `build` for a chain of so many terms in place of `root`, in a kernel of its
+// own where a reduction would have a sum in a slow loop.
+BuildFn OutOfSlowLoops(const xla::HloInstruction& root,
+                       xla::HloOpcode operation, size_t terms, BuildFn build);
 // operation(...operation(operation(initial, terms[0]), terms[1])...), in the
 // type of `root`. The terms have its dimensions, and with `initial`, a number,
 // the type of accumulation.

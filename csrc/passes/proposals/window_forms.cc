@@ -20,7 +20,6 @@
 #include "absl/algorithm/container.h"
 #include "passes/proposals/cumulative.h"
 #include "passes/proposals/labelled.h"
-#include "passes/proposals/own_kernel.h"
 #include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/window_taps.h"
 #include "xla/literal_util.h"
@@ -82,18 +81,13 @@ void ProposeWindowChain(const HloInstruction& root, RuleContext& context,
   const std::optional<HloOpcode> operation =
       WindowOperationOf(root, context, kMaxTaps);
   if (!operation.has_value()) return;
-  const auto build = [operation = *operation,
-                      &root](absl::Span<HloInstruction* const> x) {
-    return BuildWindowChain(operation, root, x);
-  };
-  const bool is_kept =
-      OffsetsOf(root.window()).size() > 1 && HasOwnKernel(root, *operation);
-  Propose(
-      WindowChainRule(), root, {root.operand(0), root.operand(1)},
-      [build, is_kept](absl::Span<HloInstruction* const> x) {
-        return is_kept ? InOwnKernel(x, build) : build(x);
-      },
-      proposals);
+  Propose(WindowChainRule(), root, {root.operand(0), root.operand(1)},
+          OutOfSlowLoops(root, *operation, OffsetsOf(root.window()).size(),
+                         [operation = *operation,
+                          &root](absl::Span<HloInstruction* const> x) {
+                           return BuildWindowChain(operation, root, x);
+                         }),
+          proposals);
 }
 
 // Reduces windows of one dimension, each by few operations.

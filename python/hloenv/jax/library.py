@@ -57,9 +57,11 @@ _MIN_REDUCED = 4096
 _ROW_NS, _ELEMENT_NS = 20.0, 0.5
 # Columns from which the library is faster, and where whole rows are added.
 _LONG_ROW, _LONG_ADDED_ROW = 32, 16
-# The same of the largest or smallest numbers of rows: nanoseconds of the library for
-# each row, of XLA's code for each element, columns, and by how much it is then slower.
-_EXTREME_ROW_NS, _EXTREME_NS, _LONG_EXTREMES, _SLOWER_EXTREMES_NS = 3.0, 0.35, 9, 0.4
+# Of the largest or smallest numbers of rows: nanoseconds of the library for each row,
+# and of XLA's code for each element; columns from which the library is faster, and by
+# how many nanoseconds for each element.
+_EXTREME_ROW_NS, _EXTREME_NS = 3.0, 0.35
+_LONG_EXTREMES, _SLOWER_EXTREMES_NS = 9, 0.4
 # Nanoseconds by which XLA's code is slower for each element of a long row, or of an
 # array of which whole rows are added.
 _SLOWER_NS, _SLOWER_ROWS_NS = 0.3, 3.0

@@ -116,20 +116,36 @@ def to_proposals(
 def _with_own_names(found: Sequence[Replacement]) -> list[Replacement]:
     """The replacements, in which different computations have different names."""
     taken: dict[str, str] = {}
+    texts = dict.fromkeys(each.called for each in found)
+    renames = {called: _renames(called, taken) for called in texts}
     renamed = []
     for each in found:
         called, body = each.called, each.body
-        # Those that others call are first: a new name makes another text of these.
-        for i in range(len(_blocks(called))):
-            block = _blocks(called)[i]
-            name = block.split(maxsplit=1)[0].removeprefix("%")
-            if taken.setdefault(name, block) == block:
-                continue
-            own = f"{name}.{hashlib.sha256(block.encode()).hexdigest()[:8]}"
-            pattern = re.compile(rf"%{re.escape(name)}(?![\w.-])")
-            called, body = (pattern.sub(f"%{own}", text) for text in (called, body))
+        for pattern, own in renames[each.called]:
+            called, body = (pattern.sub(own, text) for text in (called, body))
         renamed.append(replace(each, called=called, body=body))
     return renamed
+
+
+def _renames(called: str, taken: dict[str, str]) -> list[tuple[re.Pattern[str], str]]:
+    """New names of computations whose names others have.
+
+    Args:
+        called: text of the computations; those that others call are first.
+        taken: text of each computation by name; the others of `called` are added.
+    """
+    found = []
+    blocks = _blocks(called)
+    for i in range(len(blocks)):
+        name = blocks[i].split(maxsplit=1)[0].removeprefix("%")
+        if taken.setdefault(name, blocks[i]) == blocks[i]:
+            continue
+        digest = hashlib.sha256(blocks[i].encode()).hexdigest()[:8]
+        pattern, own = re.compile(rf"%{re.escape(name)}(?![\w.-])"), f"%{name}.{digest}"
+        found.append((pattern, own))
+        # A new name makes another text of what calls it.
+        blocks = [pattern.sub(own, each) for each in blocks]
+    return found
 
 
 def _library(
