@@ -47,7 +47,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "one round of messages": ("network", {"rounds": 1}),
     "a quarter of the demonstrations": ("data", {"demonstrations": 20}),
     "demonstrations by roofline": ("cost", {"estimator": "roofline"}),
-    "one alternative a step": ("actions, credit", {"mode": "one"}),
+    "all alternatives at once": ("actions, credit", {"mode": "all"}),
     "PPO afterwards": ("reward", {"steps": 1000, "evaluate_every": 250}),
     "PPO alone": (
         "start",

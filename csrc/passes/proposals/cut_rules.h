@@ -10,7 +10,8 @@ namespace hloenv {
 // than a kernel takes to start.
 inline constexpr int64_t kMinKept = 256;
 
-const Rule& HaloRule();    // roll_halos.cc
-const Rule& JoinedRule();  // joined_pads.cc
+const Rule& HaloRule();        // roll_halos.cc
+const Rule& IterationsRule();  // loop_iterations.cc
+const Rule& JoinedRule();      // joined_pads.cc
 
 }  // namespace hloenv

@@ -401,8 +401,9 @@ const Rule& SummedRule() {
 }
 
 absl::Span<const Rule> FusionCutRules() {
-  static const auto* rules = new std::vector<Rule>{
-      BoundedRule(), HaloRule(), JoinedRule(), RepeatedRule(), SummedRule()};
+  static const auto* rules =
+      new std::vector<Rule>{BoundedRule(), HaloRule(),     IterationsRule(),
+                            JoinedRule(),  RepeatedRule(), SummedRule()};
   return *rules;
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/algorithm/container.h"
 #include "passes/proposals/general_passes.h"
+#include "passes/proposals/loop_rules.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
@@ -35,76 +36,6 @@ constexpr int64_t kTwo = 2;
 constexpr int64_t kMaxInstructions = 4096;
 constexpr int64_t kMaxLiteralBytes = int64_t{1} << 28;
 
-// An integer that a constant contains.
-std::optional<int64_t> IntegerOf(const HloInstruction& instruction) {
-  if (instruction.opcode() != HloOpcode::kConstant ||
-      !xla::ShapeUtil::IsScalar(instruction.shape()) ||
-      !instruction.shape().AreAllLeavesIntegers()) {
-    return std::nullopt;
-  }
-  return instruction.literal().GetFirstInteger();
-}
-
-// The number of the element of the only parameter; -1 for other instructions.
-int64_t ElementOf(const HloInstruction& instruction) {
-  const bool is_element =
-      instruction.opcode() == HloOpcode::kGetTupleElement &&
-      instruction.operand(0)->opcode() == HloOpcode::kParameter;
-  return is_element ? instruction.tuple_index() : -1;
-}
-
-// The number of the element that a condition compares with a constant, as less
-// than it, and this constant.
-std::optional<std::pair<int64_t, int64_t>> LimitOf(
-    const HloComputation& condition) {
-  const HloInstruction& root = *condition.root_instruction();
-  if (root.opcode() != HloOpcode::kCompare ||
-      root.comparison_direction() != xla::ComparisonDirection::kLt ||
-      ElementOf(*root.operand(0)) < 0) {
-    return std::nullopt;
-  }
-  const std::optional<int64_t> limit = IntegerOf(*root.operand(1));
-  if (!limit.has_value()) return std::nullopt;
-  return std::make_pair(ElementOf(*root.operand(0)), *limit);
-}
-
-// Whether `next` is one more than element `index` of the parameter.
-bool IsIncremented(const HloInstruction& next, int64_t index) {
-  if (next.opcode() != HloOpcode::kAdd) return false;
-  for (const int64_t side : {0, 1}) {
-    if (ElementOf(*next.operand(side)) == index &&
-        IntegerOf(*next.operand(1 - side)) == 1) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// A loop that counts from one constant to another.
-struct Counted {
-  int64_t index;  // of the element that it counts in
-  int64_t start;
-  int64_t trips;
-};
-
-std::optional<Counted> CountedOf(const HloInstruction& loop) {
-  const auto limit = LimitOf(*loop.while_condition());
-  const HloInstruction& initial = *loop.operand(0);
-  const HloInstruction& next = *loop.while_body()->root_instruction();
-  if (!limit.has_value() || initial.opcode() != HloOpcode::kTuple ||
-      next.opcode() != HloOpcode::kTuple ||
-      !IsIncremented(*next.operand(limit->first), limit->first)) {
-    return std::nullopt;
-  }
-  const std::optional<int64_t> start =
-      IntegerOf(*initial.operand(limit->first));
-  if (!start.has_value() || *start >= limit->second) return std::nullopt;
-  // Both are of 32 bits in practice; the difference must not overflow.
-  constexpr int64_t kFar = int64_t{1} << 40;
-  if (*start < -kFar || limit->second > kFar) return std::nullopt;
-  return Counted{limit->first, *start, limit->second - *start};
-}
-
 HloInstruction* Constant(HloComputation* computation, int64_t number,
                          const xla::Shape& shape) {
   return computation->AddInstruction(
@@ -119,51 +50,6 @@ HloInstruction* Plus(HloInstruction* x, int64_t number) {
   return x->parent()->AddInstruction(
       HloInstruction::CreateBinary(x->shape(), HloOpcode::kAdd, x,
                                    Constant(x->parent(), number, x->shape())));
-}
-
-// Whether an instruction of a body may stand there several times.
-bool IsRepeatable(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kWhile:
-    case HloOpcode::kConditional:
-    case HloOpcode::kCall:
-    case HloOpcode::kAsyncStart:
-    case HloOpcode::kAsyncUpdate:
-    case HloOpcode::kAsyncDone:
-    case HloOpcode::kRng:
-    case HloOpcode::kRngGetAndUpdateState:
-      return false;
-    default:
-      return !instruction.HasSideEffect() &&
-             !instruction.HasControlDependencies() &&
-             !instruction.has_sharding();
-  }
-}
-
-// Whether all parts of a loop's state are arrays that stay as they are, with
-// their layouts.
-bool IsPlainState(const HloInstruction& loop) {
-  const HloInstruction& initial = *loop.operand(0);
-  const HloInstruction& next = *loop.while_body()->root_instruction();
-  if (next.user_count() > 0) return false;
-  for (int64_t i = 0; i < initial.operand_count(); ++i) {
-    const xla::Shape& shape = loop.shape().tuple_shapes(i);
-    if (!IsReplaceable(*initial.operand(i)) ||
-        initial.operand(i)->shape() != shape ||
-        next.operand(i)->shape() != shape) {
-      return false;
-    }
-  }
-  const HloInstruction& state = *loop.while_body()->parameter_instruction(0);
-  for (const HloInstruction* user : state.users()) {
-    if (user->opcode() != HloOpcode::kGetTupleElement ||
-        user->shape() != loop.shape().tuple_shapes(user->tuple_index())) {
-      return false;
-    }
-  }
-  return absl::c_all_of(
-      loop.while_condition()->instructions(),
-      [](const HloInstruction* each) { return IsRepeatable(*each); });
 }
 
 // Whether iterations may stand one after the other: all their instructions, and
@@ -294,60 +180,41 @@ std::vector<HloInstruction*> BuildUnrolled(
   return state;
 }
 
-void ProposeUnrolledBy(const Rule& rule, int64_t factor,
-                       const HloInstruction& last, RuleContext& context,
-                       std::vector<Proposal>& proposals) {
-  if (last.opcode() != HloOpcode::kGetTupleElement ||
-      last.operand(0)->opcode() != HloOpcode::kWhile) {
-    return;
-  }
-  const HloInstruction& loop = *last.operand(0);
-  const std::vector<const HloInstruction*> originals =
-      LiveElementsOf(loop, context);
-  if (originals.empty() || originals.back() != &last ||
-      loop.HasControlDependencies() || loop.has_sharding()) {
-    return;
-  }
-  for (const HloInstruction* each : originals) {
-    if (each->opcode() != HloOpcode::kGetTupleElement ||
-        !IsReplaceable(*each) ||
-        each->shape() != loop.shape().tuple_shapes(each->tuple_index())) {
-      return;
-    }
-  }
-  const std::optional<Counted> counted = CountedOf(loop);
-  if (!counted.has_value() || counted->trips < 2 || !IsPlainState(loop) ||
-      !MayRepeat(loop, factor)) {
-    return;
-  }
-  const HloInstruction::InstructionVector& initial =
-      loop.operand(0)->operands();
+}  // namespace
+
+void ProposeUnrolled(const Rule& rule, int64_t factor,
+                     const HloInstruction& last, RuleContext& context,
+                     std::vector<Proposal>& proposals) {
+  const std::optional<FoundLoop> found = FoundLoopOf(last, context);
+  if (!found.has_value() || !MayRepeat(*found->loop, factor)) return;
   // Repeated operands are read once.
   std::vector<const HloInstruction*> reads;
   std::vector<size_t> read_of;
-  for (const HloInstruction* each : initial) {
-    const auto found = std::find(reads.begin(), reads.end(), each);
-    read_of.push_back(static_cast<size_t>(found - reads.begin()));
-    if (found == reads.end()) reads.push_back(each);
+  for (const HloInstruction* each : found->loop->operand(0)->operands()) {
+    const auto place = std::find(reads.begin(), reads.end(), each);
+    read_of.push_back(static_cast<size_t>(place - reads.begin()));
+    if (place == reads.end()) reads.push_back(each);
   }
   ProposeMany(
-      rule, originals, reads,
-      [&loop, originals, read_of = std::move(read_of), counted = *counted,
+      rule, found->originals, reads,
+      [found = *found, read_of = std::move(read_of),
        factor](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<std::vector<HloInstruction*>> {
         std::vector<HloInstruction*> state;
         state.reserve(read_of.size());
         for (const size_t read : read_of) state.push_back(x[read]);
-        state = BuildUnrolled(loop, counted, factor, state);
+        state = BuildUnrolled(*found.loop, found.counted, factor, state);
         std::vector<HloInstruction*> results;
-        results.reserve(originals.size());
-        for (const HloInstruction* each : originals) {
+        results.reserve(found.originals.size());
+        for (const HloInstruction* each : found.originals) {
           results.push_back(state[each->tuple_index()]);
         }
         return results;
       },
       proposals);
 }
+
+namespace {
 
 const Rule& UnrolledRule() {
   static constexpr Rule rule = {
@@ -357,7 +224,7 @@ const Rule& UnrolledRule() {
       "operations are the same, but fused kernels may round differently.",
       [](const HloInstruction& last, RuleContext& context,
          std::vector<Proposal>& proposals) {
-        ProposeUnrolledBy(UnrolledRule(), kMany, last, context, proposals);
+        ProposeUnrolled(UnrolledRule(), kMany, last, context, proposals);
       }};
   return rule;
 }
@@ -370,7 +237,7 @@ const Rule& PairsRule() {
       "may round differently.",
       [](const HloInstruction& last, RuleContext& context,
          std::vector<Proposal>& proposals) {
-        ProposeUnrolledBy(PairsRule(), kTwo, last, context, proposals);
+        ProposeUnrolled(PairsRule(), kTwo, last, context, proposals);
       }};
   return rule;
 }

@@ -113,7 +113,7 @@ absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
       ChainRule(),      ColumnsRule(),     FoldedRule(),      WindowChainRule(),
       DimensionsRule(), SelectChainRule(), PackedIndexRule(), KeyedIndexRule(),
-      ScanRule(),       ScanGroupsRule()};
+      ScanRule(),       ScanGroupsRule(),  ScatterRowsRule()};
   return *rules;
 }
 

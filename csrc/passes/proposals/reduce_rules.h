@@ -47,5 +47,6 @@ const Rule& DimensionsRule();   // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc
 const Rule& ScanRule();         // scan_forms.cc
 const Rule& ScanGroupsRule();   // scan_forms.cc
+const Rule& ScatterRowsRule();  // scatter_forms.cc
 
 }  // namespace hloenv

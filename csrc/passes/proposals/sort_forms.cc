@@ -369,8 +369,9 @@ const Rule& PackedRule() {
 }
 
 absl::Span<const Rule> SortFormRules() {
-  static const auto* rules = new std::vector<Rule>{
-      PackedRule(), NetworkRule(), MaximaRule(), ArgmaxesRule(), WiderRule()};
+  static const auto* rules =
+      new std::vector<Rule>{PackedRule(),   NetworkRule(), MaximaRule(),
+                            ArgmaxesRule(), WiderRule(),   SearchRule()};
   return *rules;
 }
 

@@ -55,5 +55,6 @@ const Rule& NetworkRule();   // sort_networks.cc
 const Rule& MaximaRule();    // top_k.cc
 const Rule& ArgmaxesRule();  // top_k.cc
 const Rule& WiderRule();     // top_k.cc
+const Rule& SearchRule();    // search_loops.cc
 
 }  // namespace hloenv

@@ -89,6 +89,8 @@ _WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
 _OF_INDICES = frozenset(("packed_index", "keyed_index"))
 # Rules for sorts.
 _OF_SORTS = frozenset(("network", "packed"))
+# The rule for binary searches, and from how many numbers that are looked for on.
+_SEARCH, _SEARCHED = "search", 256
 # Rules for the largest or smallest numbers of rows.
 _OF_EXTREMES = frozenset(("wider", "maxima", "argmaxes"))
 # Operations of which XLA writes every result to memory.
@@ -130,6 +132,8 @@ _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors, the best
 # first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded", "summed"), 2048
+# Rules whose conditions the rule itself has.
+_AS_OFFERED = frozenset(("iterations", "scatter_rows"))
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "joined", "halo"
@@ -157,7 +161,8 @@ class KnownForms:
     the largest element becomes one reduction of integers, and the largest integers are
     found by parts of their rows; cumulative sums become loops;
     sorts become sorts of integers, and short ones minima and maxima; the largest
-    numbers of rows of other types than float32 are found without a sort; sine, cosine,
+    numbers of rows of other types than float32 are found without a sort; binary
+    searches are one kernel; sine, cosine,
     tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
     which LLVM makes vectors, and so do triangular systems and factors of many tiny
     matrices; elementwise arrays that are read at several places are written to memory,
@@ -379,6 +384,11 @@ def _forms(
             is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
             is_large = int(graph.element_count[node]) >= elements
             return (rule,) if is_large and not is_narrow else ()
+    if not _AS_OFFERED.isdisjoint(offered):
+        return tuple(_AS_OFFERED.intersection(offered))
+    if _SEARCH in offered:
+        is_large = int(graph.element_count[node]) >= _SEARCHED
+        return (_SEARCH,) if is_large else ()
     if not _OF_MATRICES.isdisjoint(offered):
         return tuple(offered) if _has_many_matrices(graph, node) else ()
     if not _OF_SORTS.isdisjoint(offered):

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Four iterations of a loop over large arrays in each."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.jax.auto import INLINING
+from support.captures import rules
+
+pytestmark = pytest.mark.jax
+
+ONLY = hloenv.Pass(
+    "fusion-cuts",
+    **{
+        option.name: option.name == "iterations"
+        for option in hloenv.describe_pass("fusion-cuts").options
+    },
+)
+
+
+def captured(fn, *arrays):
+    module = hloenv.HloModule.from_jax(fn, *arrays)
+    module = hloenv.run_passes(module, *INLINING).module
+    return module, hloenv.HloEnv(module).get_alternatives(ONLY)
+
+
+def arrays(size=1 << 18):
+    rng = np.random.default_rng(0)
+    return [rng.integers(-9, 9, size, np.int32) for _ in range(2)]
+
+
+def times(x, y, op, trips=10):
+    return jax.lax.fori_loop(0, trips, lambda _, s: (s[1], op(s[0])), (x, y))
+
+
+def swapped(x, y, trips=10):
+    return times(x, y, lambda x: x * 3 + 1, trips)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("trips", [8, 10, 11, 33])
+def test_results_are_those_of_the_loop(trips):
+    x, y = arrays()
+    module, alternatives = captured(lambda x, y: swapped(x, y, trips), x, y)
+    assert rules(alternatives) == ["iterations"]
+    decided = alternatives.apply([1])
+    assert decided.opcode_counts()["multiply"] == 4 + trips % 4
+    for engine in ("wheel", "jaxlib"):
+        wanted, found = (
+            hloenv.compile(each, engine=engine, isolate=False)(x, y)
+            for each in (module, decided)
+        )
+        for a, b in zip(wanted, found, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: swapped(x, y, 7),  # few iterations
+        lambda x, y: times(x, y, lambda x: jnp.cumsum(x)),  # not element by element
+        lambda x, y: times(x, y, lambda x: x[::-1]),
+        lambda x, y: times(x, y, lambda x: jnp.sin(x).astype(jnp.int32)),  # expensive
+        lambda x, y: jax.lax.fori_loop(0, 10, lambda _, x: x * 3 + y, x),  # one array
+    ],
+)
+def test_other_loops_are_left(fn):
+    _, alternatives = captured(fn, *arrays())
+    assert rules(alternatives) == []
+
+
+def test_small_arrays_are_left():
+    _, alternatives = captured(swapped, *arrays(1 << 12))
+    assert rules(alternatives) == []
