@@ -92,6 +92,25 @@ def test_operations_that_follow_each_other_all_take_another_form(verdicts):
     assert "convolution" not in one.applied.opcode_counts()
 
 
+def test_what_another_form_and_the_caller_read(verdicts):
+    """The minima read the maxima as they were, until these have their form, too."""
+
+    def window(x, end, op):
+        return jax.lax.reduce_window(x, end, op, (5, 5), (1, 1), "SAME")
+
+    def fn(x):
+        largest = window(x, -jnp.inf, jax.lax.max)
+        return window(largest, jnp.inf, jax.lax.min), largest
+
+    verdicts += [FASTER] * 9
+    x = normal(128, 128)
+    fast = hloenv.jit(fn)
+    for _ in range(2):
+        assert_same(fast(x), jax.jit(fn)(x))
+    (one,) = fast.decided
+    assert "reduce-window" not in one.applied.opcode_counts()
+
+
 def test_a_small_loop_becomes_one_kernel(verdicts):
     verdicts += [FASTER, SLOWER, SLOWER]
     fast = hloenv.jit(jax.grad(filtered))

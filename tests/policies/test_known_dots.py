@@ -51,6 +51,31 @@ ENTRY main {{
 
 
 @pytest.mark.parametrize(
+    ("rows", "terms", "columns", "expected"),
+    [
+        (1000, 3, 3, "unrolled"),
+        (1000, 3, 64, "unrolled"),
+        (1000, 2, 8, "unrolled"),
+        (1000, 2, 16, None),
+        (1000, 8, 8, "unrolled"),
+        (1000, 8, 1, None),
+        (100, 3, 3, None),
+    ],
+)
+def test_many_rows_of_few_numbers(rows, terms, columns, expected):
+    text = f"""HloModule points
+
+ENTRY main {{
+  x = f32[{rows},{terms}] parameter(0)
+  y = f32[{terms},{columns}] parameter(1)
+  ROOT d = f32[{rows},{columns}] dot(x, y),
+    lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
     ("sizes", "expected"), [("96,64", "as_stored"), ("32,32", None)]
 )
 def test_a_vector_and_a_transposed_matrix(sizes, expected):

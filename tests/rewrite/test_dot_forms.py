@@ -96,6 +96,25 @@ def test_each_form():
 
 
 @pytest.mark.compile
+@pytest.mark.parametrize("columns", ["r = f32[40,64]", "r = f32[2,20,64]"])
+def test_many_rows_of_few_numbers(columns):
+    """Such as points, of which more than one dimension may be rows."""
+    rows = columns.partition("[")[2].removesuffix(",64]")
+    text = f"""HloModule points
+ENTRY main {{
+  p = f32[{rows},3] parameter(0)
+  q = f32[64,3] parameter(1)
+  t = f32[3,64]{{0,1}} transpose(q), dimensions={{1,0}}
+  ROOT {columns} dot(p, t), lhs_contracting_dims={{{rows.count(",") + 1}}},
+    rhs_contracting_dims={{0}}
+}}
+"""
+    assert "unrolled" in rules(captured(text))
+    check_compiled(text, NAME)
+    assert "unrolled" not in rules(captured(text.replace("64", "65")))
+
+
+@pytest.mark.compile
 def test_parts_of_complex_numbers():
     text = BATCHED.replace("f32", "c64")
     alternatives = captured(text)
@@ -113,7 +132,7 @@ def test_parts_of_complex_numbers():
     [
         ("100", "10000000", []),  # more than 2^24 elements
         ("3", "9", ["multiply_reduce"]),  # too many terms
-        ("4", "20", ["multiply_reduce"]),  # too many elements
+        ("5", "80", ["multiply_reduce"]),  # too many columns
         ("f32", "s8", []),
         ("f32", "f8e5m2", []),
         ("100", "0", []),

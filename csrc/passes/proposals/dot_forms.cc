@@ -22,6 +22,7 @@ constexpr int64_t kMaxProductSize = 4096;
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxTerms = 8;
 constexpr int64_t kMaxTermSize = 64;
+constexpr int64_t kMaxColumns = 64;
 
 std::optional<LabelledDot> TinyDotOf(const HloInstruction& dot,
                                      RuleContext& context) {
@@ -106,10 +107,13 @@ const Rule& UnrolledRule();
 void ProposeUnrolled(const HloInstruction& root, RuleContext& context,
                      std::vector<Proposal>& proposals) {
   const std::optional<LabelledDot> dot = TinyDotOf(root, context);
-  if (!dot.has_value() || dot->terms > kMaxTerms || dot->free > kMaxTermSize ||
+  if (!dot.has_value() || dot->terms > kMaxTerms ||
       dot->free > kMaxSize / dot->batch) {
     return;
   }
+  const int64_t columns = xla::ShapeUtil::ElementsIn(root.operand(1)->shape()) /
+                          (dot->batch * dot->terms);
+  if (dot->free > kMaxTermSize && columns > kMaxColumns) return;
   Propose(
       UnrolledRule(), root, {root.operand(0), root.operand(1)},
       [dot = *dot, &root](absl::Span<HloInstruction* const> x) {
@@ -121,8 +125,8 @@ const Rule& UnrolledRule() {
   static constexpr Rule rule = {
       "unrolled",
       "Rewrites a dot as a sum of multiplications of slices, for up to 8 terms "
-      "in each sum, 64 elements in each product of matrices and 2^24 in total. "
-      "Floats round differently.",
+      "in each sum, 64 elements in each product of matrices, or 64 columns of "
+      "any number of rows, and 2^24 in total. Floats round differently.",
       &ProposeUnrolled};
   return rule;
 }

@@ -49,6 +49,12 @@ constexpr double kMaxCounted = 64;
 // expression that is computed again is worth keeping.
 constexpr int64_t kFunctionCost = 12;
 constexpr int64_t kMinRepeated = 12;
+// Elements, and so many times as many of what it is broadcast to, from which on
+// a function is worth keeping; and instructions among which it is looked for.
+constexpr int64_t kMinSpread = 8;
+constexpr int64_t kMinTimes = 4;
+constexpr int64_t kMinBroadcast = int64_t{1} << 14;
+constexpr size_t kMaxSearched = 32;
 // Slices, each of about a whole, from which on a concatenation is worth it.
 constexpr int64_t kMinPlaces = 4;
 
@@ -177,7 +183,67 @@ bool HasParts(const KernelCone& cone) {
   return has_parts;
 }
 
-enum class Kept { kNone, kRepeated, kBounded, kSummed };
+// Functions that take many times as long as reading a number. Exponentials and
+// what is made of them do not.
+bool IsSlowFunction(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kAtan2:
+    case HloOpcode::kCbrt:
+    case HloOpcode::kCos:
+    case HloOpcode::kErf:
+    case HloOpcode::kPower:
+    case HloOpcode::kSin:
+    case HloOpcode::kTan:
+      return true;
+    case HloOpcode::kRemainder:
+      return xla::ShapeUtil::ElementIsFloating(instruction.shape());
+    default:
+      return false;
+  }
+}
+
+// Whether one of the last operations that it is computed by is such a function.
+bool HasSlowFunction(const HloInstruction& instruction) {
+  std::vector<const HloInstruction*> found = {&instruction};
+  for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
+    if (IsSlowFunction(*found[i])) return true;
+    for (const HloInstruction* operand : found[i]->operands()) {
+      if ((operand->IsElementwise() ||
+           operand->opcode() == HloOpcode::kReshape) &&
+          !absl::c_linear_search(found, operand)) {
+        found.push_back(operand);
+      }
+    }
+  }
+  return false;
+}
+
+// Whether it is a function of few numbers that is broadcast to many: a kernel
+// computes it for each of them.
+bool IsSpread(const HloInstruction& instruction) {
+  const int64_t elements = xla::ShapeUtil::ElementsIn(instruction.shape());
+  if (elements < kMinSpread) return false;
+  std::vector<const HloInstruction*> found = {&instruction};
+  bool is_broadcast = false;
+  for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
+    for (const HloInstruction* user : found[i]->users()) {
+      if (user->opcode() != HloOpcode::kBroadcast &&
+          user->opcode() != HloOpcode::kReshape) {
+        continue;
+      }
+      const int64_t spread = xla::ShapeUtil::ElementsIn(user->shape());
+      if (spread == elements) {
+        found.push_back(user);
+      } else {
+        is_broadcast |=
+            spread >= kMinTimes * elements && spread >= kMinBroadcast;
+      }
+    }
+  }
+  return is_broadcast && HasSlowFunction(instruction);
+}
+
+enum class Kept { kNone, kRepeated, kBounded, kSummed, kSpread };
 
 // What has been found out about the instructions of a computation, most of
 // which is asked for again and again.
@@ -297,11 +363,14 @@ Kept Cuts::FindKind(const HloInstruction& instruction) {
   const bool is_concatenation = instruction.opcode() == HloOpcode::kConcatenate;
   if (!(instruction.IsElementwise() || is_concatenation) ||
       instruction.operand_count() == 0 || instruction.IsRoot() ||
-      !IsPlain(instruction) ||
-      xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept) {
+      !IsPlain(instruction)) {
     return Kept::kNone;
   }
-  if (is_concatenation) return KindOfJoined(instruction);
+  const bool is_small =
+      xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept;
+  if (is_concatenation) {
+    return is_small ? Kept::kNone : KindOfJoined(instruction);
+  }
   // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
   for (const HloInstruction* operand : instruction.operands()) {
     if (!xla::ShapeUtil::SameDimensions(operand->shape(),
@@ -309,6 +378,8 @@ Kept Cuts::FindKind(const HloInstruction& instruction) {
       return Kept::kNone;
     }
   }
+  if (IsSpread(instruction)) return Kept::kSpread;
+  if (is_small) return Kept::kNone;
   if (IsSummed(instruction)) return Kept::kSummed;
   const PlaceReaders& readers = ReadersOf(instruction);
   if (readers.moving.empty() || !readers.is_complete ||
@@ -400,10 +471,24 @@ const Rule& SummedRule() {
   return rule;
 }
 
+const Rule& SpreadRule() {
+  static constexpr Rule rule = {
+      "spread",
+      "Keeps an elementwise array in memory with functions, such as a sine, of "
+      "few numbers that are broadcast to at least four times as many: a kernel "
+      "would compute them for each of these. Floats round differently, as with "
+      "`repeated`.",
+      [](const HloInstruction& instruction, RuleContext& context,
+         std::vector<Proposal>& proposals) {
+        ProposeIf(Kept::kSpread, SpreadRule(), instruction, context, proposals);
+      }};
+  return rule;
+}
+
 absl::Span<const Rule> FusionCutRules() {
-  static const auto* rules =
-      new std::vector<Rule>{BoundedRule(), HaloRule(),     IterationsRule(),
-                            JoinedRule(),  RepeatedRule(), SummedRule()};
+  static const auto* rules = new std::vector<Rule>{
+      BoundedRule(),  HaloRule(),   IterationsRule(), JoinedRule(),
+      RepeatedRule(), SpreadRule(), SummedRule()};
   return *rules;
 }
 
@@ -414,7 +499,9 @@ PassInfo FusionCutsPass() {
       "fusion-cuts", "hloenv::FusionCuts",
       "Proposes to keep elementwise arrays in memory that XLA's fusion would "
       "compute again for each reader at another place, or an element at a time "
-      "in the loop of a sum, and rolled arrays with their ends on both sides; "
+      "in the loop of a sum, or for each number that it is broadcast to, loops "
+      "over large arrays with four iterations in each, and rolled arrays with "
+      "their ends on both sides; "
       "and concatenations for sums of padded arrays. "
       "Run it before layout assignment.",
       FusionCutRules(), [](const Options& options) {

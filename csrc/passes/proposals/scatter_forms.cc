@@ -7,10 +7,12 @@
 #include <numeric>
 
 #include "absl/algorithm/container.h"
+#include "passes/proposals/counted_loop.h"
 #include "passes/proposals/reduce_rules.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/literal_util.h"
 #include "xla/service/hlo_creation_utils.h"
 #include "xla/shape_util.h"
 
@@ -27,9 +29,17 @@ using xla::HloScatterInstruction;
 constexpr int64_t kPeriod = 4096;
 constexpr int64_t kWays = 8;
 constexpr int64_t kMinDistance = 256;
-// How many times as many columns as updates of each row: rows need two
-// transpositions.
-constexpr int64_t kMostSpared = 2;
+// How many times as many columns as updates of each row.
+constexpr int64_t kMostSpared = 4;
+
+// Rows that are updated together: the most, up to those that have places
+// together, that leave no rest; 0 for none.
+int64_t BlockOf(int64_t rows) {
+  for (int64_t block = kWays; 2 * block >= kWays; --block) {
+    if (rows % block == 0) return block;
+  }
+  return 0;
+}
 
 // The scatter, if it takes updates of whole columns.
 const HloScatterInstruction* ColumnsOf(const HloInstruction& instruction) {
@@ -64,59 +74,86 @@ const HloScatterInstruction* ColumnsOf(const HloInstruction& instruction) {
       kPeriod);
   if (distance < kMinDistance ||
       elements / columns <= kPeriod / distance * kWays ||
-      xla::ShapeUtil::ElementsIn(updates) * kMostSpared < elements) {
+      xla::ShapeUtil::ElementsIn(updates) * kMostSpared < elements ||
+      BlockOf(elements / columns) == 0) {
     return nullptr;
   }
   return &scatter;
 }
 
-absl::StatusOr<HloInstruction*> BuildRows(const HloScatterInstruction& scatter,
-                                          absl::Span<HloInstruction* const> x) {
+// Some rows of an array, from a row on.
+HloInstruction* RowsOf(HloInstruction* array,
+                       absl::Span<HloInstruction* const> start, int64_t count) {
+  xla::Shape shape = array->shape();
+  shape.set_dimensions(0, count);
+  return array->AddInstruction(HloInstruction::CreateDynamicSlice(
+      shape, array, start, shape.dimensions()));
+}
+
+absl::StatusOr<HloInstruction*> BuildBlocks(
+    const HloScatterInstruction& scatter, absl::Span<HloInstruction* const> x) {
   const xla::ScatterDimensionNumbers& dims =
       scatter.scatter_dimension_numbers();
   const xla::Shape& shape = scatter.shape();
   const xla::Shape& updates_shape = x[2]->shape();
-  const int64_t last = RankOf(shape) - 1;
-  const int64_t columns = shape.dimensions(last);
+  const int64_t columns = shape.dimensions(RankOf(shape) - 1);
   const int64_t rows = xla::ShapeUtil::ElementsIn(shape) / columns;
   const int64_t count = xla::ShapeUtil::ElementsIn(updates_shape) / rows;
+  const int64_t block = BlockOf(rows);
 
   HLOENV_ASSIGN_OR_RETURN(
       HloInstruction * operand,
       xla::MakeReshapeHlo(std::vector<int64_t>{rows, columns}, x[0]));
-  HLOENV_ASSIGN_OR_RETURN(operand, xla::MakeTransposeHlo(operand, {1, 0}));
   HLOENV_ASSIGN_OR_RETURN(
       HloInstruction * indices,
       xla::MakeReshapeHlo(std::vector<int64_t>{count, 1}, x[1]));
-  // Those of one index after the other.
-  std::vector<int64_t> order;
+  // Those of one row after the other.
+  std::vector<int64_t> order(dims.update_window_dims().begin(),
+                             dims.update_window_dims().end());
   for (int64_t i = 0; i < RankOf(updates_shape); ++i) {
     if (!absl::c_linear_search(dims.update_window_dims(), i)) {
       order.push_back(i);
     }
   }
-  absl::c_copy(dims.update_window_dims(), std::back_inserter(order));
   HloInstruction* updates = x[2];
   if (!absl::c_is_sorted(order)) {
     HLOENV_ASSIGN_OR_RETURN(updates, xla::MakeTransposeHlo(updates, order));
   }
   HLOENV_ASSIGN_OR_RETURN(
-      updates, xla::MakeReshapeHlo(std::vector<int64_t>{count, rows}, updates));
+      updates, xla::MakeReshapeHlo(std::vector<int64_t>{rows, count}, updates));
 
-  xla::ScatterDimensionNumbers by_rows;
-  by_rows.add_update_window_dims(1);
-  by_rows.add_inserted_window_dims(0);
-  by_rows.add_scatter_dims_to_operand_dims(0);
-  by_rows.set_index_vector_dim(1);
+  xla::ScatterDimensionNumbers by_block;
+  by_block.add_update_window_dims(0);
+  by_block.add_inserted_window_dims(1);
+  by_block.add_scatter_dims_to_operand_dims(1);
+  by_block.set_index_vector_dim(1);
   // Calls the copy of the computation in this module.
   HloInstruction* clone = CloneBeside(scatter, shape, x);
-  xla::HloComputation* computation = clone->parent();
-  HloInstruction* result =
-      computation->AddInstruction(HloInstruction::CreateScatter(
-          operand->shape(), operand, indices, updates, clone->to_apply(),
-          by_rows, scatter.indices_are_sorted(), scatter.unique_indices()));
-  HLOENV_RETURN_IF_ERROR(computation->RemoveInstruction(clone));
-  HLOENV_ASSIGN_OR_RETURN(result, xla::MakeTransposeHlo(result, {1, 0}));
+  xla::HloComputation* combiner = clone->to_apply();
+  HLOENV_RETURN_IF_ERROR(clone->parent()->RemoveInstruction(clone));
+  const auto body = [&](HloInstruction* index,
+                        absl::Span<HloInstruction* const> state)
+      -> std::vector<HloInstruction*> {
+    const auto number = [index](int64_t value) {
+      return index->AddInstruction(HloInstruction::CreateConstant(
+          xla::LiteralUtil::CreateR0(static_cast<int32_t>(value))));
+    };
+    HloInstruction* row = index->AddInstruction(HloInstruction::CreateBinary(
+        index->shape(), HloOpcode::kMultiply, index, number(block)));
+    const std::vector<HloInstruction*> start = {row, number(0)};
+    HloInstruction* part = RowsOf(state[0], start, block);
+    HloInstruction* updated =
+        index->AddInstruction(HloInstruction::CreateScatter(
+            part->shape(), part, state[1], RowsOf(state[2], start, block),
+            combiner, by_block, scatter.indices_are_sorted(),
+            scatter.unique_indices()));
+    return {index->AddInstruction(HloInstruction::CreateDynamicUpdateSlice(
+                state[0]->shape(), state[0], updated, start)),
+            state[1], state[2]};
+  };
+  HloInstruction* result = CountedLoop(static_cast<int32_t>(rows / block),
+                                       {operand, indices, updates}, body)
+                               .front();
   return xla::MakeReshapeHlo(shape.dimensions(), result);
 }
 
@@ -126,8 +163,8 @@ const Rule& ScatterRowsRule() {
   static constexpr Rule rule = {
       "scatter_rows",
       "Rewrites a scatter into columns of an array, whose many rows are a "
-      "multiple of 256 bytes apart, as one into the rows of its "
-      "transposition. Exact.",
+      "multiple of 256 bytes apart, as a loop over eight rows at a time. "
+      "Exact.",
       [](const HloInstruction& instruction, RuleContext& /*context*/,
          std::vector<Proposal>& proposals) {
         const HloScatterInstruction* scatter = ColumnsOf(instruction);
@@ -136,7 +173,7 @@ const Rule& ScatterRowsRule() {
             ScatterRowsRule(), instruction,
             {scatter->operand(0), scatter->operand(1), scatter->operand(2)},
             [scatter](absl::Span<HloInstruction* const> x) {
-              return BuildRows(*scatter, x);
+              return BuildBlocks(*scatter, x);
             },
             proposals);
       }};

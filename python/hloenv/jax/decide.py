@@ -19,6 +19,7 @@ from ..hlo.pipeline import finish
 from ..policies import Policy
 from ..process import child
 from ..rewrite.alternatives import Alternatives, Choice, as_decisions, capture
+from ..rewrite.choice_deltas import is_original
 from ..rewrite.env import HloEnv
 from ..rewrite.placement import place_of
 from ..runtime.executable import Engine
@@ -33,7 +34,7 @@ _MAX_ROUNDS = 4
 _OPENING = frozenset(
     (
         *("fusion-cuts/repeated", "fusion-cuts/bounded", "fusion-cuts/joined"),
-        *("fusion-cuts/halo", "fusion-cuts/summed"),
+        *("fusion-cuts/halo", "fusion-cuts/summed", "fusion-cuts/spread"),
         "reduce-forms/packed_index",
     )
 )
@@ -238,10 +239,41 @@ def decide_in_rounds(
             has_effect = alternatives.relevant(np.maximum(decisions, 0))
             taken = counts.add(alternatives, decisions, has_effect)
             # A form reads what the module has: of two that follow each other, the
-            # first has no effect yet.
-            if has_effect[decisions > 0].all() and _OPENING.isdisjoint(taken):
+            # second reads the first as it was.
+            if (
+                has_effect[decisions > 0].all()
+                and not _reads_original(alternatives, decisions)
+                and _OPENING.isdisjoint(taken)
+            ):
                 break
     return counts
+
+
+def _reads_original(alternatives: Alternatives, decisions: Int64Array) -> bool:
+    """Whether a choice that is taken reads what another one takes the place of."""
+    graph = alternatives.graph
+    taken = np.flatnonzero(decisions > 0)
+    if len(taken) < 2:
+        return False
+    first, offsets = graph.site_offsets, graph.site_choice_offsets
+    replaced, stack = set[int](), list[int]()
+    for index in taken.tolist():
+        for site in range(first[index], first[index + 1]):
+            replaced.add(int(graph.site_choice_nodes[offsets[site]]))
+            stack.append(int(graph.site_choice_nodes[offsets[site] + decisions[index]]))
+    is_made = ~is_original(alternatives)
+    visited = set(stack)
+    while stack:
+        node = stack.pop()
+        if node in replaced:
+            return True
+        if not is_made[node]:
+            continue
+        begin, end = graph.in_offsets[node : node + 2]
+        sources = set(graph.edge_sources[begin:end].tolist()) - visited
+        visited |= sources
+        stack += sources
+    return False
 
 
 def only_rules(policy: Policy, is_wanted: Callable[[str], bool]) -> Policy:

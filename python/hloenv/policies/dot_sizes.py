@@ -26,8 +26,10 @@ DOT_ATTRIBUTES = (
 # Rules of which one at least is offered for the transposition of a dot.
 OF_TRANSPOSED = frozenset((SWAPPED, FIRST_TRANSPOSED))
 
-# Products of matrices, from which multiplications were faster.
+# Products of matrices, from which multiplications were faster; and rows of products
+# with a matrix of few rows, by columns of that where it has two.
 _MANY_DOTS = 100
+_MANY_ROWS, _MOST_TERMS, _TWO_TERMS = 500, 8, (*range(9), *range(48, 65))
 # Rows of a product with a transposed matrix; elements of the matrix from which another
 # form was faster; and columns for each term, up to which that was the matrix first.
 _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
@@ -101,7 +103,7 @@ def _real_forms(sizes: list[int]) -> tuple[str, ...]:
         return ("separate",) if is_wide else ("matrix_first",)
     smaller = min(rows, columns)
     elements = batch * terms * max(rows, columns)
-    tiny = _tiny_forms(batch, terms, smaller)
+    tiny = _tiny_forms(batch, terms, smaller) or _tall_forms(*sizes)
     if batch > 1 and smaller == 1 and elements >= _LARGE_MATRICES:
         return (*tiny, "swapped", "batch_loop")
     return tiny
@@ -160,6 +162,13 @@ def transposed_dot_forms(
     is_reversed = int(graph.rank[dot]) == 2
     crossed = _crossed_forms(graph, dot, sizes, offered, is_reversed=is_reversed)
     return (*_real_forms(sizes), *crossed)
+
+
+def _tall_forms(batch: int, rows: int, columns: int, terms: int) -> tuple[str, ...]:
+    """For products of many rows of few numbers, such as points, and a small matrix."""
+    if batch * rows < _MANY_ROWS or (terms == 2 and columns not in _TWO_TERMS):
+        return ()
+    return ("unrolled",) if terms + (columns == 1) <= _MOST_TERMS else ()
 
 
 def _tiny_forms(batch: int, terms: int, smaller: int) -> tuple[str, ...]:

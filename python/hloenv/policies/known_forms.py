@@ -131,9 +131,9 @@ _MOST_WRITTEN = 32
 _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors, the best
 # first; and elements from which they were faster in memory.
-_CUTS, _CUT = ("halo", "repeated", "bounded", "summed"), 2048
+_CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread"), 2048
 # Rules whose conditions the rule itself has.
-_AS_OFFERED = frozenset(("iterations", "scatter_rows"))
+_AS_OFFERED = frozenset(("iterations", "scatter_rows", "spread"))
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "joined", "halo"
@@ -371,6 +371,8 @@ def _left_for_later(
 def _forms(
     graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
 ) -> tuple[str, ...]:
+    if not _AS_OFFERED.isdisjoint(offered):
+        return tuple(_AS_OFFERED.intersection(offered))
     if not _OF_CUTS.isdisjoint(offered):
         # Of a function, too, which then has one reader, and gets its form next.
         cuts = sorted(_OF_CUTS.intersection(offered), key=_CUTS.index)
@@ -384,8 +386,6 @@ def _forms(
             is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
             is_large = int(graph.element_count[node]) >= elements
             return (rule,) if is_large and not is_narrow else ()
-    if not _AS_OFFERED.isdisjoint(offered):
-        return tuple(_AS_OFFERED.intersection(offered))
     if _SEARCH in offered:
         is_large = int(graph.element_count[node]) >= _SEARCHED
         return (_SEARCH,) if is_large else ()
