@@ -201,7 +201,7 @@ absl::Span<const Rule> DotFormRules() {
       SeparateRule(),        SwappedRule(),  SecondFirstRule(),
       FirstTransposedRule(), AsStoredRule(), PartsRule(),
       BatchLoopRule(),       FlatRule(),     NarrowRule(),
-      SparseRule(),          TruthRule()};
+      SparseRule(),          OneHotRule(),   TruthRule()};
   return *rules;
 }
 

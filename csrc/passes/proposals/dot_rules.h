@@ -56,6 +56,7 @@ const Rule& BatchLoopRule();        // dot_loops.cc
 const Rule& FlatRule();             // flat_dots.cc
 const Rule& NarrowRule();           // narrow_dots.cc
 const Rule& TruthRule();            // narrow_dots.cc
+const Rule& OneHotRule();           // one_hot_dots.cc
 const Rule& SparseRule();           // sparse_dots.cc
 
 }  // namespace hloenv

@@ -36,7 +36,8 @@ _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
 # Elements of the matrices of batched products of one row, from which swapped operands
 # or a loop over a batch dimension were faster.
 _LARGE_MATRICES = 2**16
-# Multiplications from which a dot with a sparse matrix was faster as gathers.
+# Multiplications from which a dot with a matrix that is mostly zero was faster as
+# gathers, or a scatter.
 _MANY_PRODUCTS = 2**18
 # Multiplications of converted bytes from which a product of bytes was faster.
 _NARROW_PRODUCTS = 2**16
@@ -71,8 +72,9 @@ def dot_forms(
         sizes: its `DOT_ATTRIBUTES`.
         offered: the rules to choose from.
     """
-    if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
-        return ("sparse",)
+    for rule in ("sparse", "one_hot"):
+        if rule in offered and math.prod(sizes) >= _MANY_PRODUCTS:
+            return (rule,)
     if "narrow" in offered and math.prod(sizes) >= _NARROW_PRODUCTS:
         return ("narrow",)
     if "truth" in offered:

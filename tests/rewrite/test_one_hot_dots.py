@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with one-hot rows as look-ups and sums by index."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.jax.auto import INLINING
+from support.captures import capture_rule, rules
+
+pytestmark = pytest.mark.jax
+
+one_hot = jax.nn.one_hot
+
+
+def captured(fn, *arrays):
+    module = hloenv.HloModule.from_jax(fn, *arrays)
+    module = hloenv.run_passes(module, *INLINING).module
+    return module, capture_rule(module.to_text(), "dot-forms", "one_hot")
+
+
+def indices(*shape, high=40, dtype=np.int32):
+    """Some of them are no class."""
+    return np.random.default_rng(0).integers(-3, high + 3, shape).astype(dtype)
+
+
+def whole(*shape, dtype=np.float32):
+    """Numbers that are exact in all types, and so are their sums."""
+    return np.random.default_rng(1).integers(-3, 4, shape).astype(dtype)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("fn", "arrays", "opcode"),
+    [
+        (lambda i, e: one_hot(i, 40) @ e, (indices(60), whole(40, 8)), "gather"),
+        (lambda i, e: one_hot(i, 40) @ e, (indices(60), whole(40)), "gather"),
+        (lambda i, e: one_hot(i, 40) @ e, (indices(3, 1, 20), whole(40, 8)), "gather"),
+        (
+            lambda i, e: jnp.einsum("btk,dkc->tdbc", one_hot(i, 40), e),
+            (indices(5, 7), whole(3, 40, 4)),
+            "gather",
+        ),
+        (
+            lambda i, e: (jnp.arange(40)[:, None] == i).astype(jnp.int32).T @ e,
+            (indices(60), whole(40, 8, dtype=np.int32)),
+            "gather",
+        ),
+        (
+            lambda i, e: one_hot(i, 40, dtype=jnp.bfloat16) @ e,
+            (indices(60), whole(40, 8, dtype=jnp.bfloat16)),
+            "gather",
+        ),
+        (
+            lambda i, e: one_hot(i, 40) @ e,
+            (np.abs(indices(60)).astype(np.uint32), whole(40, 8)),
+            "gather",
+        ),
+        (lambda i, x: one_hot(i, 40).T @ x, (indices(60), whole(60, 8)), "scatter"),
+        (lambda i, x: x @ one_hot(i, 40), (indices(60), whole(8, 60)), "scatter"),
+        (lambda i, x: one_hot(i, 40).T @ x, (indices(60), whole(60)), "scatter"),
+        (
+            lambda i, x: jnp.einsum("btk,btd->dk", one_hot(i, 40), x),
+            (indices(5, 7), whole(5, 7, 6)),
+            "scatter",
+        ),
+        (
+            lambda i, x: one_hot(i, 40, dtype=jnp.bfloat16).T @ x,
+            (indices(60), whole(60, 8, dtype=jnp.bfloat16)),
+            "scatter",
+        ),
+        (
+            lambda i, j: one_hot(i, 40).T @ one_hot(j, 30),
+            (indices(60), indices(60, high=30)),
+            "scatter",
+        ),
+    ],
+)
+def test_results_are_equal(fn, arrays, opcode):
+    module, alternatives = captured(fn, *arrays)
+    assert rules(alternatives) == ["one_hot"]
+    decided = alternatives.apply([1])
+    assert "dot" not in decided.opcode_counts()
+    assert decided.opcode_counts()[opcode] == 1
+    (wanted,) = hloenv.interpret(module, *arrays)
+    results = [hloenv.interpret(decided, *arrays)]
+    results += [
+        hloenv.compile(decided, engine=engine, isolate=False)(*arrays)
+        for engine in ("wheel", "jaxlib")
+    ]
+    for (found,) in results:
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("fn", "arrays"),
+    [
+        (
+            lambda i, e: (i[:, None] != jnp.arange(40)).astype(jnp.float32) @ e,
+            (indices(60), whole(40, 8)),
+        ),
+        (
+            lambda i, e: (i[:, None] == jnp.arange(40) + 1).astype(jnp.float32) @ e,
+            (indices(60), whole(40, 8)),
+        ),
+        (
+            lambda i, e: (i[:, None] == jnp.arange(40.0)).astype(jnp.float32) @ e,
+            (whole(60), whole(40, 8)),
+        ),
+        # Indices of one byte, and an iota that starts again.
+        (
+            lambda i, e: one_hot(i, 300) @ e,
+            (indices(60, high=100, dtype=np.int8), whole(300, 8)),
+        ),
+        (  # Each class has an index of its own.
+            lambda i, e: (i == jnp.arange(40)).astype(jnp.float32) @ e,
+            (indices(60, 40), whole(40, 8)),
+        ),
+        (  # One of several dimensions of rows is summed.
+            lambda i, x: jnp.einsum("btk,bd->tkd", one_hot(i, 40), x),
+            (indices(5, 7), whole(5, 6)),
+        ),
+        (
+            lambda i, x: jnp.einsum("btk,btd->bkd", one_hot(i, 40), x),
+            (indices(5, 7), whole(5, 7, 6)),
+        ),
+        (lambda i, e: one_hot(i, 4) @ e, (indices(60), whole(4, 8))),
+        (lambda i, e: 0.9 * one_hot(i, 40) @ e, (indices(60), whole(40, 8))),
+    ],
+)
+def test_other_products_are_left(fn, arrays):
+    _, alternatives = captured(fn, *arrays)
+    assert rules(alternatives) == []
