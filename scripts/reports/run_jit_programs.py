@@ -66,6 +66,7 @@ _GROUPS = {
     "likewise",
     "rolls.py": "steps on grids without an edge, and their gradients; likewise",
     "signals.py": "long filters of signals, and their gradients; likewise",
+    "geometry.py": "rotations, positions and classes; likewise",
     "tables.py": "look-ups in tables, loops of few operations, columns, losses of "
     "parts of arrays; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "

@@ -67,6 +67,10 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
         (lambda x: x.min(-1), [(10_000, 9)], ""),
         (lambda x: x.sum(-1), [(10_000, 9)], "reductions"),
         (lambda x: x.sum((0, 1)), [(100, 100, 8)], "reductions"),
+        # Of a cube: the first, the second and the last dimension.
+        (lambda x: jnp.abs(x).max(0), [(200, 200, 200)], "reductions"),
+        (lambda x: jnp.abs(x).max(1), [(200, 200, 200)], ""),
+        (lambda x: jnp.abs(x).sum(2), [(200, 200, 200)], ""),
         (lambda x: x.sum((0, 1)), [(100, 100, 16)], ""),
         (lambda x: x.var(0), [(10, 200, 100)], "reductions"),
         (lambda x: x.max(0), [(10, 200, 100)], "reductions"),

@@ -48,8 +48,9 @@ _ATTRIBUTES = (
     *("feature_group_count", "batch_group_count"),
     *("kernel_input_feature", "output_feature"),
 )
-_SIZES, _STRIDES = (
-    tuple(f"{name}_{d}" for d in range(8)) for name in ("sizes", "strides")
+_SIZES, _STRIDES, _DIMENSIONS = (
+    tuple(f"{name}_{d}" for d in range(8))
+    for name in ("sizes", "strides", "dimensions")
 )
 # Elements from which a reduction is given to the library.
 _MIN_REDUCED = 4096
@@ -126,7 +127,11 @@ def estimate(module: HloModule) -> Estimate:
     flops = np.maximum(graph.flops, 0.0)
     times = np.maximum(flops / _FLOPS, graph.output_bytes / _BYTES)
     total = float(times[_is_work(graph)].sum())
-    reductions = sum(_reduction(graph, node) for node in _nodes(graph, "reduce"))
+    reduced = graph.attribute_block(_DIMENSIONS, absent=-1)
+    reductions = sum(
+        _reduction(graph, node, {each for each in reduced[node].tolist() if each >= 0})
+        for node in _nodes(graph, "reduce")
+    )
     gained = taken_along = 0.0
     block = graph.attribute_block(_ATTRIBUTES)
     for node in _nodes(graph, "convolution"):
@@ -247,23 +252,22 @@ def _input_dims(graph: HloGraph, node: int) -> list[int]:
     return [int(each) for each in graph.edge_dims[edge, : int(graph.edge_rank[edge])]]
 
 
-def _reduction(graph: HloGraph, node: int) -> float:
-    """Nanoseconds that XLA's own code for a reduction gains."""
+def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
+    """Nanoseconds that XLA's own code for a reduction of some dimensions gains."""
     if not _is_given(graph, node):
         return 0.0
     dims = _input_dims(graph, node)
-    elements, columns = math.prod(dims), dims[-1]
-    result = [int(each) for each in graph.dims[node, : int(graph.rank[node])]]
-    if result == dims[1:] and math.prod(result) > _WIDE_SLICE:
+    elements, columns, last = math.prod(dims), dims[-1], len(dims) - 1
+    results = int(graph.element_count[node])
+    if reduced == {0} and last > 0 and results > _WIDE_SLICE:
         source = int(graph.edge_sources[graph.in_offsets[node]])
         is_given = opcodes()[graph.opcode[source]] in _NO_WORK
         return elements * (_SLICE_NS if is_given else _COMPUTED_SLICE_NS)
-    if _reducer(graph, node) in ("maximum", "minimum") and result == dims[:-1]:
+    if _reducer(graph, node) in ("maximum", "minimum") and reduced == {last}:
         if columns >= _LONG_EXTREMES:
             return -_SLOWER_EXTREMES_NS * elements
         return elements // columns * (_EXTREME_ROW_NS - _EXTREME_NS * columns)
-    # Of a square array, it counts as of rows.
-    adds_rows = len(dims) > 2 and bool(result) and result[-1:] == dims[-1:]
+    adds_rows = last > 1 and last not in reduced
     if columns < (_LONG_ADDED_ROW if adds_rows else _LONG_ROW):
         rows = elements // columns
         return rows * (_ROW_NS - _ELEMENT_NS * columns)
