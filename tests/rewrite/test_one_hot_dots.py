@@ -60,6 +60,20 @@ def whole(*shape, dtype=np.float32):
             (np.abs(indices(60)).astype(np.uint32), whole(40, 8)),
             "gather",
         ),
+        (lambda i, e: 3 * one_hot(i, 40) @ e, (indices(60), whole(40, 8)), "gather"),
+        (
+            lambda i, e, w: (w[:, None] * one_hot(i, 40)) @ e,
+            (indices(60), whole(40, 8), whole(60)),
+            "gather",
+        ),
+        (
+            lambda i, x, w: jnp.einsum(
+                "btk,btd->dk", one_hot(i, 40) * w[None, :, None], x
+            ),
+            (indices(5, 7), whole(5, 7, 6), whole(7)),
+            "scatter",
+        ),
+        (lambda i, x: 2 * one_hot(i, 40).T @ x, (indices(60), whole(60, 8)), "scatter"),
         (lambda i, x: one_hot(i, 40).T @ x, (indices(60), whole(60, 8)), "scatter"),
         (lambda i, x: x @ one_hot(i, 40), (indices(60), whole(8, 60)), "scatter"),
         (lambda i, x: one_hot(i, 40).T @ x, (indices(60), whole(60)), "scatter"),
@@ -129,7 +143,7 @@ def test_results_are_equal(fn, arrays, opcode):
             (indices(5, 7), whole(5, 7, 6)),
         ),
         (lambda i, e: one_hot(i, 4) @ e, (indices(60), whole(4, 8))),
-        (lambda i, e: 0.9 * one_hot(i, 40) @ e, (indices(60), whole(40, 8))),
+        (lambda i, e: (one_hot(i, 40) * e[:, 0]) @ e, (indices(60), whole(40, 8))),
     ],
 )
 def test_other_products_are_left(fn, arrays):

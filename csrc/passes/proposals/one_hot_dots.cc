@@ -10,6 +10,8 @@
 //
 //   d = table[i], and zeros where i is no row of the table
 //   e = zeros(1000, 32), to row i[n] of which x[n] is added
+//
+// and rows that are multiplied by one number each alike.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -93,6 +95,8 @@ struct OneHotDot {
   char classes;
   int64_t num_classes;
   Repeated indices;
+  // What the rows are multiplied by; no array for nothing.
+  Repeated factor = {nullptr, ""};
 };
 
 std::string Without(const std::string& labels, char removed) {
@@ -106,14 +110,25 @@ std::string Without(const std::string& labels, char removed) {
 bool FindIndices(const HloInstruction& operand, std::string labels,
                  OneHotDot& found) {
   const HloInstruction* hot = &operand;
-  while (hot->opcode() == HloOpcode::kConvert ||
-         hot->opcode() == HloOpcode::kTranspose) {
+  found.factor = {nullptr, ""};
+  while (true) {
     if (hot->opcode() == HloOpcode::kTranspose) {
       std::string before = labels;
       for (size_t i = 0; i < labels.size(); ++i) {
         before[hot->dimensions(i)] = labels[i];
       }
       labels = std::move(before);
+    } else if (hot->opcode() == HloOpcode::kMultiply &&
+               found.factor.array == nullptr) {
+      const int64_t side = hot->operand(0)->opcode() == HloOpcode::kBroadcast;
+      std::optional<Repeated> factor =
+          RepeatedOf(*hot->operand(1 - side), labels);
+      if (!factor.has_value() || !IsPlain(*factor->array)) return false;
+      found.factor = *std::move(factor);
+      hot = hot->operand(side);
+      continue;
+    } else if (hot->opcode() != HloOpcode::kConvert) {
+      break;
     }
     hot = hot->operand(0);
   }
@@ -149,6 +164,7 @@ bool FindIndices(const HloInstruction& operand, std::string labels,
     absl::c_sort(others);
     absl::c_sort(own);
     if (found.classes != '\0' && is_exact && own == others && !own.empty() &&
+        found.factor.labels.find(found.classes) == std::string::npos &&
         found.num_classes >= kMinClasses && IsPlain(*indices->array)) {
       return true;
     }
@@ -230,9 +246,37 @@ Labelled WithResultLabels(Labelled array, const std::string& result) {
   return Ordered(array, result);
 }
 
+// The rows of an array, of labels `own` and others, times the number of each.
+absl::StatusOr<Labelled> TimesFactor(const OneHotDot& found,
+                                     const Labelled& rows,
+                                     HloInstruction* factor) {
+  if (factor == nullptr) return rows;
+  std::string labels = Without(found.factor.labels, '\0');
+  std::vector<int64_t> sizes;
+  for (const char label : labels) sizes.push_back(rows.SizeOf(label));
+  HLOENV_ASSIGN_OR_RETURN(factor, xla::MakeReshapeHlo(sizes, factor));
+  std::string order;
+  std::vector<int64_t> places;
+  for (size_t d = 0; d < rows.labels.size(); ++d) {
+    if (labels.find(rows.labels[d]) == std::string::npos) continue;
+    order.push_back(rows.labels[d]);
+    places.push_back(static_cast<int64_t>(d));
+  }
+  const xla::Shape& shape = rows.value->shape();
+  const Labelled numbers =
+      Converted(Ordered({factor, labels}, order), shape.element_type());
+  HloInstruction* repeated = rows.value->AddInstruction(
+      HloInstruction::CreateBroadcast(shape, numbers.value, places));
+  HloInstruction* product =
+      rows.value->AddInstruction(HloInstruction::CreateBinary(
+          shape, HloOpcode::kMultiply, rows.value, repeated));
+  return Labelled{product, rows.labels};
+}
+
 absl::StatusOr<HloInstruction*> BuildLookUp(const OneHotDot& found,
                                             const HloInstruction& root,
                                             HloInstruction* indices,
+                                            HloInstruction* factor,
                                             const Labelled& table) {
   const std::string others = Without(table.labels, found.classes);
   const Labelled rows = Ordered(table, std::string(1, found.classes) + others);
@@ -289,8 +333,10 @@ absl::StatusOr<HloInstruction*> BuildLookUp(const OneHotDot& found,
   std::vector<int64_t> result_sizes = IndexSizes(found);
   result_sizes.insert(result_sizes.end(), sizes.begin(), sizes.end());
   HLOENV_ASSIGN_OR_RETURN(result, xla::MakeReshapeHlo(result_sizes, result));
-  const Labelled labelled = {result,
-                             Without(found.indices.labels, '\0') + others};
+  HLOENV_ASSIGN_OR_RETURN(
+      const Labelled labelled,
+      TimesFactor(found, {result, Without(found.indices.labels, '\0') + others},
+                  factor));
   return Converted(WithResultLabels(labelled, found.dot.result),
                    root.shape().element_type())
       .value;
@@ -299,6 +345,7 @@ absl::StatusOr<HloInstruction*> BuildLookUp(const OneHotDot& found,
 absl::StatusOr<HloInstruction*> BuildSum(const OneHotDot& found,
                                          const HloInstruction& root,
                                          HloInstruction* indices,
+                                         HloInstruction* factor,
                                          const Labelled& added) {
   const std::string own = Without(found.indices.labels, '\0');
   std::string others;
@@ -313,8 +360,12 @@ absl::StatusOr<HloInstruction*> BuildSum(const OneHotDot& found,
     if ((own + others).find(label) == std::string::npos) units.push_back(label);
   }
   const xla::PrimitiveType type = AccumulationType(root.shape().element_type());
-  const Labelled rows =
-      Converted(Ordered(WithoutUnits(added, units), own + others), type);
+  HLOENV_ASSIGN_OR_RETURN(
+      const Labelled rows,
+      TimesFactor(
+          found,
+          Converted(Ordered(WithoutUnits(added, units), own + others), type),
+          factor));
   const std::vector<int64_t> sizes = SizesOf(rows, others);
   const int64_t width = ProductOf(sizes);
   HLOENV_ASSIGN_OR_RETURN(HloInstruction * column, ColumnOf(indices));
@@ -361,13 +412,17 @@ void ProposeOneHot(const HloInstruction& root, RuleContext& /*context*/,
   if (!found.has_value()) return;
   const std::string labels =
       found->operand == 0 ? found->dot.right : found->dot.left;
+  std::vector<const HloInstruction*> reads = {found->indices.array,
+                                              root.operand(1 - found->operand)};
+  if (found->factor.array != nullptr) reads.push_back(found->factor.array);
   Propose(
-      OneHotRule(), root,
-      {found->indices.array, root.operand(1 - found->operand)},
+      OneHotRule(), root, reads,
       [found = *found, labels, is_look_up,
        &root](absl::Span<HloInstruction* const> x) {
-        return is_look_up ? BuildLookUp(found, root, x[0], {x[1], labels})
-                          : BuildSum(found, root, x[0], {x[1], labels});
+        HloInstruction* factor = x.size() > 2 ? x[2] : nullptr;
+        return is_look_up
+                   ? BuildLookUp(found, root, x[0], factor, {x[1], labels})
+                   : BuildSum(found, root, x[0], factor, {x[1], labels});
       },
       proposals);
 }
