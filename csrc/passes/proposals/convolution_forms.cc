@@ -448,8 +448,9 @@ namespace {
 
 absl::Span<const Rule> ConvolutionRules() {
   static const auto* rules = new std::vector<Rule>{
-      TapsRule(), OutputsRule(),   PatchesRule(), BlocksRule(), PhasesRule(),
-      RowsRule(), TapsApartRule(), TermsRule(),   BandsRule(),  ToeplitzRule()};
+      TapsRule(),   OutputsRule(),  PatchesRule(),   BlocksRule(),
+      PhasesRule(), RowsRule(),     TapsApartRule(), TermsRule(),
+      BandsRule(),  ToeplitzRule(), CopiesRule()};
   return *rules;
 }
 

@@ -13,6 +13,7 @@ const Rule& OutputsRule();    // convolution_forms.cc
 const Rule& PatchesRule();    // convolution_forms.cc
 const Rule& BandsRule();      // convolution_bands.cc
 const Rule& BlocksRule();     // convolution_blocks.cc
+const Rule& CopiesRule();     // convolution_copies.cc
 const Rule& PhasesRule();     // convolution_phases.cc
 const Rule& RowsRule();       // convolution_rows.cc
 const Rule& ToeplitzRule();   // convolution_signals.cc

@@ -255,8 +255,8 @@ OfNumbers FindOfNumbers(const std::vector<HloInstruction*>& post_order,
 }
 
 // The last instruction of the numbers alone, if it is all that others read.
-const HloInstruction* NumberOf(const OfNumbers& of_numbers,
-                               const HloInstruction& gather) {
+const HloInstruction* LastOfNumbers(const OfNumbers& of_numbers,
+                                    const HloInstruction& gather) {
   const HloInstruction* read = nullptr;
   for (const HloInstruction* each : of_numbers.all) {
     if (of_numbers.alone.contains(each)) continue;
@@ -360,7 +360,7 @@ std::optional<Search> FindSearch(const HloInstruction& last,
     return std::nullopt;
   }
   const OfNumbers of_numbers = FindOfNumbers(post_order, *search.gather);
-  search.number = NumberOf(of_numbers, *search.gather);
+  search.number = LastOfNumbers(of_numbers, *search.gather);
   for (const HloInstruction* each : post_order) {
     if (!of_numbers.all.contains(each) || of_numbers.alone.contains(each) ||
         each->shape().element_type() != xla::PRED ||

@@ -133,7 +133,7 @@ _NARROW = ("f16", "bf16")
 # first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread"), 2048
 # Rules whose conditions the rule itself has.
-_AS_OFFERED = frozenset(("iterations", "scatter_rows", "spread"))
+_AS_OFFERED = frozenset(("copies", "iterations", "scatter_rows", "spread"))
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "joined", "halo"
