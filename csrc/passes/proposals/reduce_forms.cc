@@ -293,8 +293,8 @@ PassInfo ReduceFormsPass() {
       "for the gradient of max pooling; two reductions for one "
       "over rows and short columns of groups; the largest integers of parts of "
       "rows; one reduction for the "
-      "index of an extreme element; and loops for cumulative reductions. Run "
-      "it before layout assignment. Integer "
+      "index of an extreme element; and loops for cumulative reductions and "
+      "for scatters into columns. Run it before layout assignment. Integer "
       "results are exact; floats may round differently, as "
       "the order of a reduction is not fixed. Sums that read infinities or "
       "huge masks of the module are not rewritten.",

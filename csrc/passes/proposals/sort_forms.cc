@@ -382,9 +382,9 @@ PassInfo SortFormsPass() {
       "sort-forms", "hloenv::SortForms",
       "Proposes sorts of one array of integers, which XLA's CPU backend sorts "
       "without calls of a comparator, for stable sorts of floats, and of keys "
-      "with indices or other arrays, and reductions for the few largest "
-      "numbers "
-      "of rows. Run it before layout assignment.",
+      "with indices or other arrays, reductions for the few largest numbers "
+      "of rows, and one kernel for binary searches. Run it before layout "
+      "assignment.",
       SortFormRules(), [](const Options& options) {
         return MakeRulePass("sort-forms", SortFormRules(), options);
       });

@@ -156,7 +156,10 @@ class KnownForms:
     whose first operand is read across its rows are swapped, or that operand is
     transposed first; those that sum over several dimensions sum over one; those of
     complex numbers become four;
-    products with a constant matrix that is mostly zero, as of resizes, become gathers;
+    products with a constant matrix that is mostly zero, as of resizes, become gathers,
+    as do those with one-hot rows, or sums by index; products of many rows of few
+    numbers, such as points, are written out, and convolutions that pick elements of
+    their window become slices;
     reductions of groups of few columns become two, first over the rows; the index of
     the largest element becomes one reduction of integers, and the largest integers are
     found by parts of their rows; cumulative sums become loops;
@@ -166,7 +169,9 @@ class KnownForms:
     tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
     which LLVM makes vectors, and so do triangular systems and factors of many tiny
     matrices; elementwise arrays that are read at several places are written to memory,
-    and rolled ones with their ends on both sides; gradients of rolls become rolls.
+    as are functions of few numbers that are broadcast to many, and rolled arrays with
+    their ends on both sides; gradients of rolls become rolls; loops over large arrays
+    do four iterations at a time, scatters into columns eight rows.
     Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
