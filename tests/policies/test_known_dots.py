@@ -54,7 +54,8 @@ ENTRY main {{
     ("rows", "terms", "columns", "expected"),
     [
         (1000, 3, 3, "unrolled"),
-        (1000, 3, 64, "unrolled"),
+        (1000, 3, 32, "unrolled"),
+        (1000, 3, 64, None),
         (1000, 2, 8, "unrolled"),
         (1000, 2, 16, None),
         (1000, 8, 8, "unrolled"),
@@ -73,6 +74,15 @@ ENTRY main {{
 }}
 """
     assert form_of(text, "dot-forms") == expected
+    # In a loop there are no vectors of it.
+    read = text.replace("ROOT d", "d").replace(
+        "dims={0}\n",
+        f"dims={{0}}\n  n = f32[{rows},{columns}] tanh(d)\n"
+        f"  o = f32[{rows},1] slice(d), slice={{[0:{rows}], [0:1]}}\n"
+        f"  ROOT r = f32[{rows},{columns + 1}] concatenate(n, o), dimensions={{1}}\n",
+    )
+    apart = None if expected is None else "unrolled_apart"
+    assert form_of(read, "dot-forms") == apart
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,44 @@ def test_results_are_those_of_the_loop(trips):
         lambda x, y: times(x, y, lambda x: x[::-1]),
         lambda x, y: times(x, y, lambda x: jnp.sin(x).astype(jnp.int32)),  # expensive
         lambda x, y: jax.lax.fori_loop(0, 10, lambda _, x: x * 3 + y, x),  # one array
+        lambda x, y: times(x, y, lambda x: x - x.max()),  # a number of all of them
     ],
 )
 def test_other_loops_are_left(fn):
     _, alternatives = captured(fn, *arrays())
     assert rules(alternatives) == []
+
+
+@pytest.mark.compile
+def test_a_loop_that_starts_elsewhere_and_uses_its_index():
+    def fn(x, y):
+        def step(i, state):
+            x, y, scale = state
+            return y + i * scale, x * 3 - i, scale + 2
+
+        return jax.lax.fori_loop(3, 17, step, (x, y, jnp.int32(1)))
+
+    x, y = arrays()
+    module, alternatives = captured(fn, x, y)
+    assert rules(alternatives) == ["iterations"]
+    decided = alternatives.apply([1])
+    wanted, found = (
+        hloenv.compile(each, engine="jaxlib", isolate=False)(x, y)
+        for each in (module, decided)
+    )
+    for a, b in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("operations", "is_offered"), [(20, True), (30, False)])
+def test_much_work_is_left(operations, is_offered):
+    def op(x):
+        for k in range(operations):
+            x = x * 3 if k % 2 else x + k
+        return x
+
+    _, alternatives = captured(lambda x, y: times(x, y, op), *arrays())
+    assert rules(alternatives) == ["iterations"] * is_offered
 
 
 def test_small_arrays_are_left():

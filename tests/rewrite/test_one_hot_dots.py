@@ -110,6 +110,22 @@ def test_results_are_equal(fn, arrays, opcode):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.compile
+def test_long_sums_lose_nothing_and_zeros_are_positive():
+    ones = np.full(1 << 18, 0.1, np.float32)
+    _, alternatives = captured(
+        lambda i, x: one_hot(i, 8).T @ x, np.zeros(len(ones), np.int32), ones
+    )
+    decided = hloenv.compile(alternatives.apply([1]), engine="jaxlib", isolate=False)
+    (found,) = decided(np.zeros(len(ones), np.int32), ones)
+    np.testing.assert_allclose(found[0], 0.1 * len(ones), rtol=1e-6)
+    zeros = np.full((40, 8), -0.0, np.float32)
+    _, alternatives = captured(lambda i, e: one_hot(i, 40) @ e, indices(60), zeros)
+    decided = hloenv.compile(alternatives.apply([1]), engine="jaxlib", isolate=False)
+    (found,) = decided(indices(60), zeros)
+    assert not np.signbit(found).any()
+
+
 @pytest.mark.parametrize(
     ("fn", "arrays"),
     [

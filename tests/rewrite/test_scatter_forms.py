@@ -21,7 +21,7 @@ def captured(fn, *arrays):
     return module, capture_rule(module.to_text(), "reduce-forms", "scatter_rows")
 
 
-def case(rows=(256,), columns=64, count=(50,), dtype=np.float32):
+def case(rows=(256,), columns=128, count=(50,), dtype=np.float32):
     """An array, places of its columns, some of them outside, and updates."""
     rng = np.random.default_rng(0)
     return (
@@ -38,7 +38,7 @@ def case(rows=(256,), columns=64, count=(50,), dtype=np.float32):
         (lambda x, i, u: x.at[:, i].add(u), case()),
         (lambda x, i, u: x.at[:, i].set(u), case(rows=(259,))),
         (lambda x, i, u: x.at[:, i].max(u, mode="clip"), case(dtype=np.int32)),
-        (lambda x, i, u: x.at[..., i].add(u), case((8, 32), 64, (10, 5))),
+        (lambda x, i, u: x.at[..., i].add(u), case((8, 32), 64, (10, 7))),
         (lambda x, i, u: x + jax.grad(lambda x: (x[:, i] * u).sum())(x), case()),
         (
             lambda x, i, u: x - jax.grad(lambda x: (x[..., i] * u).sum())(x),
@@ -46,7 +46,7 @@ def case(rows=(256,), columns=64, count=(50,), dtype=np.float32):
         ),
         (
             lambda x, i, u: x.at[:, i].multiply(u),
-            case(dtype=np.int8, columns=256, count=(200,)),
+            case(dtype=np.int8, columns=256, count=(300,)),
         ),
     ],
 )
@@ -68,13 +68,21 @@ def test_results_are_equal_bit_for_bit(fn, arrays):
 @pytest.mark.parametrize(
     ("fn", "arrays"),
     [
-        (lambda x, i, u: x.at[:, i].add(u), case(columns=63)),  # no common distance
+        (lambda x, i, u: x.at[:, i].add(u), case(columns=127)),  # no common distance
         (lambda x, i, u: x.at[:, i].add(u), case(rows=(16,))),  # few rows
         (lambda x, i, u: x.at[:, i].add(u), case(rows=(257,))),  # no blocks
-        (lambda x, i, u: x.at[:, i].add(u), case(count=(15,))),  # few updates
+        (lambda x, i, u: x.at[:, i].add(u), case(count=(31,))),  # few updates
         (lambda x, i, u: x.at[i].add(u.T), case(columns=256)),  # rows already
         (lambda x, i, u: x.at[i, i].add(u[0]), case()),
-        (lambda x, i, u: jax.vmap(lambda x, u: x.at[i].add(u))(x, u)[:, :0], case()),
+        # Rows nearer to each other: not for few updates, or transposed ones.
+        (lambda x, i, u: x.at[:, i].add(u), case(columns=64, count=(63,))),
+        (
+            lambda x, i, u: jax.lax.scatter_add(
+                *(x, i[:, None], u.T),
+                jax.lax.ScatterDimensionNumbers((1,), (1,), (1,)),
+            ),
+            case(columns=64, count=(64,)),
+        ),
         (lambda x, i, u: x[:0].at[:, i].add(u[:0]), case()),
     ],
 )

@@ -109,6 +109,58 @@ def halved(low, high, table, x):
     return jnp.where(is_above, middle + 1, low), jnp.where(is_above, high, middle)
 
 
+def searched_in_itself(_, x):
+    def step(_, bounds):
+        low, high = bounds
+        middle = (low + high) // 2
+        is_below = low[middle] < x
+        return jnp.where(is_below, middle, low), jnp.where(is_below, high, middle)
+
+    zeros = jnp.zeros(x.shape, jnp.int32)
+    return jax.lax.fori_loop(0, 6, step, (zeros, zeros + len(x) - 1))
+
+
+def beside_an_array(table, x):
+    shift = np.linspace(0, 0.1, len(x), dtype=np.float32)
+
+    def step(_, bounds):
+        low, high = bounds
+        middle = (low + high) // 2
+        is_above = table[middle] + shift < x
+        return jnp.where(is_above, middle + 1, low), jnp.where(is_above, high, middle)
+
+    zeros = jnp.zeros(x.shape, jnp.int32)
+    return jax.lax.fori_loop(0, 5, step, (zeros, zeros + len(table)))[0]
+
+
+@pytest.mark.compile
+def test_an_array_beside_the_table():
+    table = np.linspace(-2, 2, 31, dtype=np.float32)
+    x = np.random.default_rng(0).normal(size=300).astype(np.float32)
+    check(beside_an_array, table, x, most_gathers=0)
+
+
+def test_what_is_looked_up_is_evaluated_once():
+    """Not once for each place that a number is used in."""
+
+    def fn(table, x):
+        def step(_, bounds):
+            low, high = bounds
+            middle = (low + high) // 2
+            for _ in range(40):
+                middle = jnp.minimum(middle, middle + 1)
+            is_above = table[middle] < x
+            return jnp.where(is_above, middle + 1, low), jnp.where(
+                is_above, high, middle
+            )
+
+        zeros = jnp.zeros(x.shape, jnp.int32)
+        return jax.lax.fori_loop(0, 5, step, (zeros, zeros + len(table)))[0]
+
+    table = np.linspace(-2, 2, 31, dtype=np.float32)
+    captured(fn, table, np.zeros(300, np.float32))
+
+
 def test_other_loops_are_left():
     table = np.linspace(-2, 2, 31, dtype=np.float32)
     x = np.random.default_rng(0).normal(size=300).astype(np.float32)
@@ -131,6 +183,9 @@ def test_other_loops_are_left():
     kept = lambda low, high, table, x: (*halved(low, high, table, x), table)  # noqa: E731
     _, found = captured(lambda t, x: of_a_loop(kept, t, x), table, x)
     assert rules(found) == ["search"]
+    # A table that is one of the bounds.
+    _, found = captured(searched_in_itself, table, x)
+    assert rules(found) == []
     # Bounds that only the caller knows.
     fn = lambda t, x, start: of_a_loop(kept, t, x, start)  # noqa: E731
     _, found = captured(fn, table, x, np.int32(1))

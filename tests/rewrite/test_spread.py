@@ -43,13 +43,69 @@ def test_a_table_is_kept_as_it_is_read() -> None:
     ("old", "new"),
     [
         ("cosine", "exponential"),  # takes little longer than reading
-        ("64", "3"),  # few times as many
+        ("64,1000", "3,10000"),  # few times as many
         ("1000", "200"),  # few altogether
-        ("1000", "4"),
+        ("64,1000", "4096,4"),
     ],
 )
 def test_other_arrays_are_not_kept(old: str, new: str) -> None:
-    assert offered(TABLE.replace(old, new)) == []
+    text = TABLE.replace(old, new)
+    if "," in old:
+        text = text.replace("1000]", f"{new.partition(',')[2]}]")
+    assert offered(text) == []
+
+
+def test_where_little_is_read_it_is_not_kept() -> None:
+    part = TABLE.replace("ROOT r", "p").replace(
+        "\n}\n", "\n  ROOT r = f32[2,1000] slice(p), slice={[3:5], [0:1000]}\n}\n"
+    )
+    assert offered(part) == []
+    assert offered(part.replace("2,1000", "32,1000").replace("3:5", "3:35")) == ["g"]
+
+
+@pytest.mark.parametrize(("exponent", "is_kept"), [("c", False), ("g", True)])
+def test_powers_that_xla_writes_out_are_not_kept(exponent: str, is_kept: bool) -> None:
+    power = f"p = f32[1000] power(a, {exponent})"
+    text = TABLE.replace("f = f32[1000] cosine(a)", "n = f32[] constant(2)")
+    text = text.replace(
+        "g = f32[1000] negate(f)",
+        f"g = f32[1000] negate(a)\n  c = f32[1000] broadcast(n), dimensions={{}}\n  {power}",
+    ).replace("reshape(g)", "reshape(p)")
+    assert offered(text) == ["p"] * is_kept
+
+
+LOOP = """HloModule m
+body {
+  s = (s32[], f32[64,1000], f32[1000]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[64,1000] get-tuple-element(s), index=1
+  a = f32[1000] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  f = f32[1000] cosine(a)
+  b = f32[64,1000] broadcast(f), dimensions={1}
+  y = f32[64,1000] multiply(x, b)
+  ROOT n = (s32[], f32[64,1000], f32[1000]) tuple(j, y, NEXT)
+}
+condition {
+  s = (s32[], f32[64,1000], f32[1000]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  t = s32[] constant(9)
+  ROOT r = pred[] compare(i, t), direction=LT
+}
+ENTRY e {
+  z = s32[] constant(0)
+  x = f32[64,1000] parameter(0)
+  a = f32[1000] parameter(1)
+  s = (s32[], f32[64,1000], f32[1000]) tuple(z, x, a)
+  ROOT w = (s32[], f32[64,1000], f32[1000]) while(s), condition=condition, body=body
+}
+"""
+
+
+def test_what_xla_computes_in_front_of_a_loop_is_not_kept() -> None:
+    assert offered(LOOP.replace("NEXT", "a")) == []
+    assert offered(LOOP.replace("NEXT", "f")) == ["f"]
 
 
 @pytest.mark.compile

@@ -5,6 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "passes/proposals/dot_rules.h"
 #include "passes/proposals/general_passes.h"
+#include "passes/proposals/own_kernel.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/primitive_util.h"
@@ -103,20 +104,34 @@ absl::StatusOr<HloInstruction*> BuildUnrolled(
   return Converted(SumFromZero(products), root.shape().element_type()).value;
 }
 
-const Rule& UnrolledRule();
-void ProposeUnrolled(const HloInstruction& root, RuleContext& context,
-                     std::vector<Proposal>& proposals) {
-  const std::optional<LabelledDot> dot = TinyDotOf(root, context);
+// A dot with few terms; and whether of many rows.
+struct ShortDot {
+  LabelledDot dot;
+  bool is_tall;
+};
+
+std::optional<ShortDot> ShortDotOf(const HloInstruction& root,
+                                   RuleContext& context) {
+  std::optional<LabelledDot> dot = TinyDotOf(root, context);
   if (!dot.has_value() || dot->terms > kMaxTerms ||
       dot->free > kMaxSize / dot->batch) {
-    return;
+    return std::nullopt;
   }
   const int64_t columns = xla::ShapeUtil::ElementsIn(root.operand(1)->shape()) /
                           (dot->batch * dot->terms);
-  if (dot->free > kMaxTermSize && columns > kMaxColumns) return;
+  const bool is_tall = dot->free > kMaxTermSize;
+  if (is_tall && columns > kMaxColumns) return std::nullopt;
+  return ShortDot{*std::move(dot), is_tall};
+}
+
+const Rule& UnrolledRule();
+void ProposeUnrolled(const HloInstruction& root, RuleContext& context,
+                     std::vector<Proposal>& proposals) {
+  const std::optional<ShortDot> found = ShortDotOf(root, context);
+  if (!found.has_value()) return;
   Propose(
       UnrolledRule(), root, {root.operand(0), root.operand(1)},
-      [dot = *dot, &root](absl::Span<HloInstruction* const> x) {
+      [dot = found->dot, &root](absl::Span<HloInstruction* const> x) {
         return BuildUnrolled(dot, root, x);
       },
       proposals);
@@ -128,6 +143,29 @@ const Rule& UnrolledRule() {
       "in each sum, 64 elements in each product of matrices, or 64 columns of "
       "any number of rows, and 2^24 in total. Floats round differently.",
       &ProposeUnrolled};
+  return rule;
+}
+
+const Rule& UnrolledApartRule();
+void ProposeUnrolledApart(const HloInstruction& root, RuleContext& context,
+                          std::vector<Proposal>& proposals) {
+  const std::optional<ShortDot> found = ShortDotOf(root, context);
+  if (!found.has_value() || !found->is_tall) return;
+  Propose(
+      UnrolledApartRule(), root, {root.operand(0), root.operand(1)},
+      [dot = found->dot, &root](absl::Span<HloInstruction* const> x) {
+        return InOwnKernel(x, [&](absl::Span<HloInstruction* const> own) {
+          return BuildUnrolled(dot, root, own);
+        });
+      },
+      proposals);
+}
+const Rule& UnrolledApartRule() {
+  static constexpr Rule rule = {
+      "unrolled_apart",
+      "As unrolled, of many rows, in a kernel of its own: a reduction that "
+      "reads the sums would have them in its loop. Floats round differently.",
+      &ProposeUnrolledApart};
   return rule;
 }
 
@@ -197,11 +235,12 @@ const Rule& PartsRule() {
 
 absl::Span<const Rule> DotFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      MultiplyReduceRule(),  UnrolledRule(), MatrixFirstRule(),
-      SeparateRule(),        SwappedRule(),  SecondFirstRule(),
-      FirstTransposedRule(), AsStoredRule(), PartsRule(),
-      BatchLoopRule(),       FlatRule(),     NarrowRule(),
-      SparseRule(),          OneHotRule(),   TruthRule()};
+      MultiplyReduceRule(), UnrolledRule(),        UnrolledApartRule(),
+      MatrixFirstRule(),    SeparateRule(),        SwappedRule(),
+      SecondFirstRule(),    FirstTransposedRule(), AsStoredRule(),
+      PartsRule(),          BatchLoopRule(),       FlatRule(),
+      NarrowRule(),         SparseRule(),          OneHotRule(),
+      TruthRule()};
   return *rules;
 }
 

@@ -28,6 +28,7 @@
 #include "passes/proposals/cut_rules.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/kernel_cone.h"
+#include "passes/proposals/loop_rules.h"
 #include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
@@ -183,6 +184,12 @@ bool HasParts(const KernelCone& cone) {
   return has_parts;
 }
 
+bool IsConstant(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kConstant ||
+         (instruction.opcode() == HloOpcode::kBroadcast &&
+          instruction.operand(0)->opcode() == HloOpcode::kConstant);
+}
+
 // Functions that take many times as long as reading a number. Exponentials and
 // what is made of them do not.
 bool IsSlowFunction(const HloInstruction& instruction) {
@@ -191,10 +198,12 @@ bool IsSlowFunction(const HloInstruction& instruction) {
     case HloOpcode::kCbrt:
     case HloOpcode::kCos:
     case HloOpcode::kErf:
-    case HloOpcode::kPower:
     case HloOpcode::kSin:
     case HloOpcode::kTan:
       return true;
+    case HloOpcode::kPower:
+      // XLA makes products and roots of some constant ones.
+      return !IsConstant(*instruction.operand(1));
     case HloOpcode::kRemainder:
       return xla::ShapeUtil::ElementIsFloating(instruction.shape());
     default:
@@ -218,29 +227,64 @@ bool HasSlowFunction(const HloInstruction& instruction) {
   return false;
 }
 
+// How many elements of a broadcast are read, of one reader at least.
+int64_t ReadElements(const HloInstruction& broadcast) {
+  std::vector<const HloInstruction*> found = {&broadcast};
+  int64_t most = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i]->IsRoot() || i == kMaxSearched) {
+      return xla::ShapeUtil::ElementsIn(broadcast.shape());
+    }
+    for (const HloInstruction* user : found[i]->users()) {
+      if (user->IsElementwise() && user->shape().IsArray()) {
+        if (!absl::c_linear_search(found, user)) found.push_back(user);
+      } else if (user->opcode() == HloOpcode::kSlice) {
+        most = std::max(most, xla::ShapeUtil::ElementsIn(user->shape()));
+      } else {
+        return xla::ShapeUtil::ElementsIn(broadcast.shape());
+      }
+    }
+  }
+  return most;
+}
+
 // Whether it is a function of few numbers that is broadcast to many: a kernel
 // computes it for each of them.
 bool IsSpread(const HloInstruction& instruction) {
   const int64_t elements = xla::ShapeUtil::ElementsIn(instruction.shape());
-  if (elements < kMinSpread) return false;
+  if (elements < kMinSpread || !HasSlowFunction(instruction)) return false;
+  const int64_t least = std::max(kMinTimes * elements, kMinBroadcast);
   std::vector<const HloInstruction*> found = {&instruction};
-  bool is_broadcast = false;
   for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
     for (const HloInstruction* user : found[i]->users()) {
       if (user->opcode() != HloOpcode::kBroadcast &&
           user->opcode() != HloOpcode::kReshape) {
         continue;
       }
-      const int64_t spread = xla::ShapeUtil::ElementsIn(user->shape());
-      if (spread == elements) {
+      if (xla::ShapeUtil::ElementsIn(user->shape()) == elements) {
         found.push_back(user);
-      } else {
-        is_broadcast |=
-            spread >= kMinTimes * elements && spread >= kMinBroadcast;
+      } else if (ReadElements(*user) >= least) {
+        return true;
       }
     }
   }
-  return is_broadcast && HasSlowFunction(instruction);
+  return false;
+}
+
+// Whether it is computed of nothing that an iteration of a loop changes, if it
+// is in one: XLA computes that in front of the loop, but no call.
+bool IsSameInLoop(const HloInstruction& array, const KernelCone& cone) {
+  const xla::HloComputation& body = *array.parent();
+  const HloInstruction& next = *body.root_instruction();
+  if (body.IsEntryComputation() || body.num_parameters() != 1 ||
+      next.opcode() != HloOpcode::kTuple ||
+      next.shape() != body.parameter_instruction(0)->shape()) {
+    return false;
+  }
+  return absl::c_all_of(cone.reads, [&](const HloInstruction* each) {
+    const int64_t element = ElementOf(*each);
+    return element >= 0 && ElementOf(*next.operand(element)) == element;
+  });
 }
 
 enum class Kept { kNone, kRepeated, kBounded, kSummed, kSpread };
@@ -411,6 +455,7 @@ void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
         return cuts.KindOf(each) != Kept::kNone;
       });
   if (cone.reads.empty() || (kind == Kept::kSummed && !HasParts(cone)) ||
+      (kind == Kept::kSpread && IsSameInLoop(instruction, cone)) ||
       MayReturnItsOperand(cone)) {
     return;
   }

@@ -19,13 +19,13 @@ using xla::HloOpcode;
 
 constexpr int64_t kIterations = 4;
 // Iterations from which on; arrays; the bytes of all of them, which are in the
-// cache of a core below; and operations of one element. Each array's kernel
-// computes the earlier iterations of all arrays again.
+// cache of a core below; and operations of one element, times the arrays: each
+// array's kernel computes the earlier iterations of all arrays again.
 constexpr int64_t kMinTrips = 8;
 constexpr int64_t kMinArrays = 2;
 constexpr int64_t kMaxArrays = 4;
 constexpr int64_t kMinBytes = int64_t{1} << 20;
-constexpr int64_t kMaxWork = 24;
+constexpr int64_t kMaxWork = 48;
 constexpr int64_t kDivision = 6;
 
 // Operations that an elementwise instruction is as many as; -1 for functions
@@ -57,9 +57,15 @@ int64_t WorkOf(const HloInstruction& instruction) {
   }
 }
 
+// A number that is computed of numbers alone.
 bool IsNumber(const HloInstruction& instruction) {
-  return instruction.shape().IsArray() &&
-         xla::ShapeUtil::ElementsIn(instruction.shape()) == 1;
+  const auto is_one = [](const HloInstruction* each) {
+    return each->shape().IsArray() &&
+           xla::ShapeUtil::ElementsIn(each->shape()) == 1;
+  };
+  return is_one(&instruction) &&
+         (ElementOf(instruction) >= 0 ||
+          absl::c_all_of(instruction.operands(), is_one));
 }
 
 // Whether the state of the loop is arrays of one shape, each element of which
@@ -98,7 +104,7 @@ bool IsByElement(const FoundLoop& found) {
     }
     work += own;
   }
-  return work <= kMaxWork;
+  return arrays * work <= kMaxWork;
 }
 
 }  // namespace

@@ -221,12 +221,6 @@ std::vector<int64_t> SizesOf(const Labelled& array, const std::string& labels) {
   return sizes;
 }
 
-int64_t ProductOf(const std::vector<int64_t>& sizes) {
-  int64_t product = 1;
-  for (const int64_t size : sizes) product *= size;
-  return product;
-}
-
 // The sizes of the dimensions of the indices that have labels.
 std::vector<int64_t> IndexSizes(const OneHotDot& found) {
   std::vector<int64_t> sizes;
@@ -252,9 +246,8 @@ absl::StatusOr<Labelled> TimesFactor(const OneHotDot& found,
                                      HloInstruction* factor) {
   if (factor == nullptr) return rows;
   std::string labels = Without(found.factor.labels, '\0');
-  std::vector<int64_t> sizes;
-  for (const char label : labels) sizes.push_back(rows.SizeOf(label));
-  HLOENV_ASSIGN_OR_RETURN(factor, xla::MakeReshapeHlo(sizes, factor));
+  HLOENV_ASSIGN_OR_RETURN(factor,
+                          xla::MakeReshapeHlo(SizesOf(rows, labels), factor));
   std::string order;
   std::vector<int64_t> places;
   for (size_t d = 0; d < rows.labels.size(); ++d) {
@@ -273,6 +266,22 @@ absl::StatusOr<Labelled> TimesFactor(const OneHotDot& found,
   return Labelled{product, rows.labels};
 }
 
+// A sum of zeros and one number, which is no negative zero. The zero is behind
+// a barrier, as XLA takes `x + 0` for `x`.
+Labelled PlusZero(const Labelled& array) {
+  const xla::Shape& shape = array.value->shape();
+  if (!xla::ShapeUtil::ElementIsFloating(shape)) return array;
+  HloComputation* computation = array.value->parent();
+  HloInstruction* zero =
+      BarrierOf(computation->AddInstruction(HloInstruction::CreateConstant(
+          xla::LiteralUtil::Zero(shape.element_type()))));
+  HloInstruction* zeros = computation->AddInstruction(
+      HloInstruction::CreateBroadcast(shape, zero, {}));
+  return {computation->AddInstruction(HloInstruction::CreateBinary(
+              shape, HloOpcode::kAdd, array.value, zeros)),
+          array.labels};
+}
+
 absl::StatusOr<HloInstruction*> BuildLookUp(const OneHotDot& found,
                                             const HloInstruction& root,
                                             HloInstruction* indices,
@@ -281,7 +290,8 @@ absl::StatusOr<HloInstruction*> BuildLookUp(const OneHotDot& found,
   const std::string others = Without(table.labels, found.classes);
   const Labelled rows = Ordered(table, std::string(1, found.classes) + others);
   const std::vector<int64_t> sizes = SizesOf(rows, others);
-  const int64_t width = ProductOf(sizes);
+  const int64_t width =
+      xla::ShapeUtil::ElementsIn(rows.value->shape()) / found.num_classes;
   HLOENV_ASSIGN_OR_RETURN(
       HloInstruction * flat,
       xla::MakeReshapeHlo(std::vector<int64_t>{found.num_classes, width},
@@ -337,7 +347,7 @@ absl::StatusOr<HloInstruction*> BuildLookUp(const OneHotDot& found,
       const Labelled labelled,
       TimesFactor(found, {result, Without(found.indices.labels, '\0') + others},
                   factor));
-  return Converted(WithResultLabels(labelled, found.dot.result),
+  return Converted(WithResultLabels(PlusZero(labelled), found.dot.result),
                    root.shape().element_type())
       .value;
 }
@@ -359,7 +369,10 @@ absl::StatusOr<HloInstruction*> BuildSum(const OneHotDot& found,
   for (const char label : added.labels) {
     if ((own + others).find(label) == std::string::npos) units.push_back(label);
   }
-  const xla::PrimitiveType type = AccumulationType(root.shape().element_type());
+  // One after the other, sums of short floats would lose what is added.
+  const bool is_float = xla::ShapeUtil::ElementIsFloating(root.shape());
+  const xla::PrimitiveType type =
+      is_float ? xla::F64 : AccumulationType(root.shape().element_type());
   HLOENV_ASSIGN_OR_RETURN(
       const Labelled rows,
       TimesFactor(
@@ -367,9 +380,9 @@ absl::StatusOr<HloInstruction*> BuildSum(const OneHotDot& found,
           Converted(Ordered(WithoutUnits(added, units), own + others), type),
           factor));
   const std::vector<int64_t> sizes = SizesOf(rows, others);
-  const int64_t width = ProductOf(sizes);
   HLOENV_ASSIGN_OR_RETURN(HloInstruction * column, ColumnOf(indices));
   const int64_t count = column->shape().dimensions(0);
+  const int64_t width = xla::ShapeUtil::ElementsIn(rows.value->shape()) / count;
   HLOENV_ASSIGN_OR_RETURN(
       HloInstruction * updates,
       xla::MakeReshapeHlo(std::vector<int64_t>{count, width}, rows.value));
@@ -433,11 +446,10 @@ const Rule& OneHotRule() {
   static constexpr Rule rule = {
       "one_hot",
       "Rewrites a dot with rows of which one element is one and the others "
-      "are zero, as comparisons of indices with an iota make them, as a "
-      "gather, "
-      "or where the rows are summed as a scatter that adds. Floats of sums "
-      "round differently, and infinities and not-a-numbers do not reach sums "
-      "in which their weight is zero.",
+      "are zero, as comparisons of indices with an iota make them, or such "
+      "rows times a number each, as a gather, or where the rows are summed as "
+      "a scatter that adds. Floats of sums round differently, and infinities "
+      "and not-a-numbers do not reach sums in which their weight is zero.",
       &ProposeOneHot};
   return rule;
 }

@@ -68,16 +68,22 @@ const HloScatterInstruction* ColumnsOf(const HloInstruction& instruction) {
   }
   const int64_t columns = shape.dimensions(last);
   const int64_t elements = xla::ShapeUtil::ElementsIn(shape);
-  if (elements == 0) return nullptr;
+  if (elements == 0 || BlockOf(elements / columns) == 0) return nullptr;
   const int64_t distance = std::gcd(
       columns * xla::ShapeUtil::ByteSizeOfPrimitiveType(shape.element_type()),
       kPeriod);
   if (distance < kMinDistance ||
-      elements / columns <= kPeriod / distance * kWays ||
-      xla::ShapeUtil::ElementsIn(updates) * kMostSpared < elements ||
-      BlockOf(elements / columns) == 0) {
+      elements / columns <= kPeriod / distance * kWays) {
     return nullptr;
   }
+  // At the least distance there is little to gain: not for few updates, or
+  // those that have to be transposed.
+  const int64_t num_updates = xla::ShapeUtil::ElementsIn(updates);
+  if (distance == kMinDistance) {
+    const bool are_rows = dims.update_window_dims(last - 1) == last - 1;
+    return are_rows && num_updates >= elements ? &scatter : nullptr;
+  }
+  if (num_updates * kMostSpared < elements) return nullptr;
   return &scatter;
 }
 

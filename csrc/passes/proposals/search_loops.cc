@@ -44,7 +44,7 @@ using xla::HloOpcode;
 // the longest search. Gathers of more numbers wait for the cache, and are
 // slower in one kernel.
 constexpr int64_t kSelecting = 6;
-constexpr int64_t kMaxIterations = 14;
+constexpr int64_t kMaxIterations = 10;
 constexpr int64_t kMaxBodyInstructions = 64;
 
 bool IsInteger(const xla::Shape& shape) {
@@ -83,6 +83,13 @@ class Evaluation {
       if (!decision_.has_value()) return std::nullopt;
       return *decision_ ? 1 : 0;
     }
+    const auto known = values_.find(&instruction);
+    if (known != values_.end()) return known->second;
+    return values_[&instruction] = Evaluate(instruction);
+  }
+
+ private:
+  std::optional<int64_t> Evaluate(const HloInstruction& instruction) {
     const xla::PrimitiveType type = instruction.shape().element_type();
     if (type != xla::PRED && !xla::primitive_util::IsIntegralType(type)) {
       return std::nullopt;
@@ -92,7 +99,6 @@ class Evaluation {
     return value;
   }
 
- private:
   static bool Fits(int64_t value, xla::PrimitiveType type) {
     if (type == xla::PRED) return value == 0 || value == 1;
     constexpr int64_t kMost = int64_t{1} << 40;
@@ -201,6 +207,7 @@ class Evaluation {
   const Search& search_;
   const Bounds bounds_;
   const std::optional<bool> decision_;
+  absl::flat_hash_map<const HloInstruction*, std::optional<int64_t>> values_;
 };
 
 // Whether the gather takes one number of a table for each of its indices.
@@ -224,10 +231,11 @@ struct OfNumbers {
 };
 
 bool IsOfConstant(const HloInstruction& instruction) {
-  return instruction.opcode() == HloOpcode::kConstant ||
-         (instruction.opcode() == HloOpcode::kBroadcast &&
-          xla::ShapeUtil::IsScalar(instruction.operand(0)->shape()) &&
-          instruction.operand(0)->opcode() == HloOpcode::kConstant);
+  const HloInstruction& number = instruction.opcode() == HloOpcode::kBroadcast
+                                     ? *instruction.operand(0)
+                                     : instruction;
+  return number.opcode() == HloOpcode::kConstant &&
+         xla::ShapeUtil::IsScalar(number.shape());
 }
 
 OfNumbers FindOfNumbers(const std::vector<HloInstruction*>& post_order,
@@ -245,7 +253,8 @@ OfNumbers FindOfNumbers(const std::vector<HloInstruction*>& post_order,
     }
     found.all.insert(each);
     const bool is_alone =
-        (each->IsElementwise() || each->opcode() == HloOpcode::kReshape) &&
+        ((each->IsElementwise() && each->called_computations().empty()) ||
+         each->opcode() == HloOpcode::kReshape) &&
         absl::c_all_of(each->operands(), [&](const HloInstruction* operand) {
           return found.alone.contains(operand) || IsOfConstant(*operand);
         });
@@ -352,9 +361,11 @@ std::optional<Search> FindSearch(const HloInstruction& last,
     if (search.gather != nullptr) return std::nullopt;
     search.gather = each;
   }
-  if (search.gather == nullptr || !IsLookup(*search.gather) ||
-      ElementOf(*search.gather->operand(0)) < 0 ||
-      ElementOf(*search.gather->operand(0)) == search.found.counted.index ||
+  const int64_t table =
+      search.gather == nullptr ? -1 : ElementOf(*search.gather->operand(0));
+  // The table must stay as it is.
+  if (table < 0 || ElementOf(*next.operand(table)) != table ||
+      !IsLookup(*search.gather) ||
       xla::ShapeUtil::ElementsIn(search.gather->shape()) !=
           xla::ShapeUtil::ElementsIn(low.shape())) {
     return std::nullopt;
@@ -580,9 +591,10 @@ void ProposeSearch(const HloInstruction& last, RuleContext& context,
 const Rule& SearchRule() {
   static constexpr Rule rule = {
       "search",
-      "Rewrites a loop that searches an array of numbers for each of many, by "
-      "halves, as one kernel, whose first six comparisons select what they "
-      "compare with in place of reading it. Exact.",
+      "Rewrites a loop of up to ten iterations, each of which reads one number "
+      "of a table and by it changes two bounds, as in a binary search, as one "
+      "kernel, whose first six iterations select the number in place of "
+      "reading it. Exact.",
       &ProposeSearch};
   return rule;
 }

@@ -27,9 +27,10 @@ DOT_ATTRIBUTES = (
 OF_TRANSPOSED = frozenset((SWAPPED, FIRST_TRANSPOSED))
 
 # Products of matrices, from which multiplications were faster; and rows of products
-# with a matrix of few rows, by columns of that where it has two.
+# with a matrix of few rows, by the columns of that, where not all were faster.
 _MANY_DOTS = 100
-_MANY_ROWS, _MOST_TERMS, _TWO_TERMS = 500, 8, (*range(9), *range(48, 65))
+_MANY_ROWS = 500
+_COLUMNS_OF = {2: range(9), 8: range(2, 17)}
 # Rows of a product with a transposed matrix; elements of the matrix from which another
 # form was faster; and columns for each term, up to which that was the matrix first.
 _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
@@ -168,9 +169,8 @@ def transposed_dot_forms(
 
 def _tall_forms(batch: int, rows: int, columns: int, terms: int) -> tuple[str, ...]:
     """For products of many rows of few numbers, such as points, and a small matrix."""
-    if batch * rows < _MANY_ROWS or (terms == 2 and columns not in _TWO_TERMS):
-        return ()
-    return ("unrolled",) if terms + (columns == 1) <= _MOST_TERMS else ()
+    is_slow = columns not in _COLUMNS_OF.get(terms, range(33))
+    return () if batch * rows < _MANY_ROWS or is_slow else ("unrolled",)
 
 
 def _tiny_forms(batch: int, terms: int, smaller: int) -> tuple[str, ...]:

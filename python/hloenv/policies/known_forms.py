@@ -132,7 +132,7 @@ _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors, the best
 # first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread"), 2048
-# Rules whose conditions the rule itself has.
+# Rules whose conditions the rule itself has. One is a cut, too.
 _AS_OFFERED = frozenset(("copies", "iterations", "scatter_rows", "spread"))
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
@@ -238,10 +238,10 @@ class KnownForms:
                     )
                     if not is_slower:
                         apart = f"{rule}_apart"
-                        is_read_apart = (
-                            apart in rules
-                            and int(graph.element_count[place]) >= _LARGE_SUMS
-                            and readers.branch(place)
+                        is_large = int(graph.element_count[place]) >= _LARGE_SUMS
+                        is_read_apart = apart in rules and (
+                            (is_large and readers.branch(place))
+                            or (rule == "unrolled" and readers.loop(place))
                         )
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]

@@ -32,6 +32,10 @@ _SEPARATE = frozenset(
 )
 
 
+# Those that have what they read in their loop, where LLVM may make no vectors of it.
+_LOOPING = frozenset(("concatenate", "pad", "reduce", "reduce-window", "sort"))
+
+
 class Readers:
     """The readers of the values of an alternative graph."""
 
@@ -84,6 +88,24 @@ class Readers:
                     found.add(reader)
                     left.append(reader)
         return False
+
+    def loop(self, node: int) -> bool:
+        """Whether XLA, if it fuses `node`, computes it inside of a reader's loop."""
+        graph = self._graph
+        count = int(graph.element_count[node])
+        found, left = {node}, [node]
+        while left and len(found) <= _MAX_READERS:
+            for reader in self.of(left.pop()):
+                opcode = self._opcodes[graph.opcode[reader]]
+                if opcode in _LOOPING:
+                    return True
+                is_fused = opcode not in _SEPARATE and (
+                    int(graph.element_count[reader]) == count
+                )
+                if is_fused and reader not in found:
+                    found.add(reader)
+                    left.append(reader)
+        return len(found) > _MAX_READERS
 
     def branch(self, node: int) -> bool:
         """Whether XLA, if it fuses `node` with its readers, computes it several times.
