@@ -106,6 +106,13 @@ ENTRY e {
 def test_what_xla_computes_in_front_of_a_loop_is_not_kept() -> None:
     assert offered(LOOP.replace("NEXT", "a")) == []
     assert offered(LOOP.replace("NEXT", "f")) == ["f"]
+    # Nor what is made of it in each iteration.
+    times = LOOP.replace("NEXT", "a").replace(
+        "b = f32[64,1000] broadcast(f)",
+        "v = f32[] convert(i)\n  u = f32[1000] broadcast(v), dimensions={}\n"
+        "  g = f32[1000] multiply(f, u)\n  b = f32[64,1000] broadcast(g)",
+    )
+    assert offered(times) == []
 
 
 @pytest.mark.compile

@@ -28,7 +28,6 @@
 #include "passes/proposals/cut_rules.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/kernel_cone.h"
-#include "passes/proposals/loop_rules.h"
 #include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
@@ -50,12 +49,6 @@ constexpr double kMaxCounted = 64;
 // expression that is computed again is worth keeping.
 constexpr int64_t kFunctionCost = 12;
 constexpr int64_t kMinRepeated = 12;
-// Elements, and so many times as many of what it is broadcast to, from which on
-// a function is worth keeping; and instructions among which it is looked for.
-constexpr int64_t kMinSpread = 8;
-constexpr int64_t kMinTimes = 4;
-constexpr int64_t kMinBroadcast = int64_t{1} << 14;
-constexpr size_t kMaxSearched = 32;
 // Slices, each of about a whole, from which on a concatenation is worth it.
 constexpr int64_t kMinPlaces = 4;
 
@@ -182,109 +175,6 @@ bool HasParts(const KernelCone& cone) {
                  2 * xla::ShapeUtil::ElementsIn(each->shape()) >= elements;
   }
   return has_parts;
-}
-
-bool IsConstant(const HloInstruction& instruction) {
-  return instruction.opcode() == HloOpcode::kConstant ||
-         (instruction.opcode() == HloOpcode::kBroadcast &&
-          instruction.operand(0)->opcode() == HloOpcode::kConstant);
-}
-
-// Functions that take many times as long as reading a number. Exponentials and
-// what is made of them do not.
-bool IsSlowFunction(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kAtan2:
-    case HloOpcode::kCbrt:
-    case HloOpcode::kCos:
-    case HloOpcode::kErf:
-    case HloOpcode::kSin:
-    case HloOpcode::kTan:
-      return true;
-    case HloOpcode::kPower:
-      // XLA makes products and roots of some constant ones.
-      return !IsConstant(*instruction.operand(1));
-    case HloOpcode::kRemainder:
-      return xla::ShapeUtil::ElementIsFloating(instruction.shape());
-    default:
-      return false;
-  }
-}
-
-// Whether one of the last operations that it is computed by is such a function.
-bool HasSlowFunction(const HloInstruction& instruction) {
-  std::vector<const HloInstruction*> found = {&instruction};
-  for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
-    if (IsSlowFunction(*found[i])) return true;
-    for (const HloInstruction* operand : found[i]->operands()) {
-      if ((operand->IsElementwise() ||
-           operand->opcode() == HloOpcode::kReshape) &&
-          !absl::c_linear_search(found, operand)) {
-        found.push_back(operand);
-      }
-    }
-  }
-  return false;
-}
-
-// How many elements of a broadcast are read, of one reader at least.
-int64_t ReadElements(const HloInstruction& broadcast) {
-  std::vector<const HloInstruction*> found = {&broadcast};
-  int64_t most = 0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i]->IsRoot() || i == kMaxSearched) {
-      return xla::ShapeUtil::ElementsIn(broadcast.shape());
-    }
-    for (const HloInstruction* user : found[i]->users()) {
-      if (user->IsElementwise() && user->shape().IsArray()) {
-        if (!absl::c_linear_search(found, user)) found.push_back(user);
-      } else if (user->opcode() == HloOpcode::kSlice) {
-        most = std::max(most, xla::ShapeUtil::ElementsIn(user->shape()));
-      } else {
-        return xla::ShapeUtil::ElementsIn(broadcast.shape());
-      }
-    }
-  }
-  return most;
-}
-
-// Whether it is a function of few numbers that is broadcast to many: a kernel
-// computes it for each of them.
-bool IsSpread(const HloInstruction& instruction) {
-  const int64_t elements = xla::ShapeUtil::ElementsIn(instruction.shape());
-  if (elements < kMinSpread || !HasSlowFunction(instruction)) return false;
-  const int64_t least = std::max(kMinTimes * elements, kMinBroadcast);
-  std::vector<const HloInstruction*> found = {&instruction};
-  for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
-    for (const HloInstruction* user : found[i]->users()) {
-      if (user->opcode() != HloOpcode::kBroadcast &&
-          user->opcode() != HloOpcode::kReshape) {
-        continue;
-      }
-      if (xla::ShapeUtil::ElementsIn(user->shape()) == elements) {
-        found.push_back(user);
-      } else if (ReadElements(*user) >= least) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-// Whether it is computed of nothing that an iteration of a loop changes, if it
-// is in one: XLA computes that in front of the loop, but no call.
-bool IsSameInLoop(const HloInstruction& array, const KernelCone& cone) {
-  const xla::HloComputation& body = *array.parent();
-  const HloInstruction& next = *body.root_instruction();
-  if (body.IsEntryComputation() || body.num_parameters() != 1 ||
-      next.opcode() != HloOpcode::kTuple ||
-      next.shape() != body.parameter_instruction(0)->shape()) {
-    return false;
-  }
-  return absl::c_all_of(cone.reads, [&](const HloInstruction* each) {
-    const int64_t element = ElementOf(*each);
-    return element >= 0 && ElementOf(*next.operand(element)) == element;
-  });
 }
 
 enum class Kept { kNone, kRepeated, kBounded, kSummed, kSpread };
@@ -449,13 +339,12 @@ Kept Cuts::FindKind(const HloInstruction& instruction) {
 void ProposeIf(Kept kind, const Rule& rule, const HloInstruction& instruction,
                RuleContext& context, std::vector<Proposal>& proposals) {
   Cuts& cuts = context.Memo<Cuts>();
-  if (cuts.KindOf(instruction) != kind) return;
+  if (cuts.KindOf(instruction) != kind || IsSameInLoop(instruction)) return;
   const KernelCone cone =
       ConeOf(instruction, context, [&](const HloInstruction& each) {
         return cuts.KindOf(each) != Kept::kNone;
       });
   if (cone.reads.empty() || (kind == Kept::kSummed && !HasParts(cone)) ||
-      (kind == Kept::kSpread && IsSameInLoop(instruction, cone)) ||
       MayReturnItsOperand(cone)) {
     return;
   }

@@ -80,7 +80,8 @@ const HloScatterInstruction* ColumnsOf(const HloInstruction& instruction) {
   // those that have to be transposed.
   const int64_t num_updates = xla::ShapeUtil::ElementsIn(updates);
   if (distance == kMinDistance) {
-    const bool are_rows = dims.update_window_dims(last - 1) == last - 1;
+    const bool are_rows = dims.update_window_dims(last - 1) == last - 1 &&
+                          IsPlain(*scatter.scatter_updates()[0]);
     return are_rows && num_updates >= elements ? &scatter : nullptr;
   }
   if (num_updates * kMostSpared < elements) return nullptr;

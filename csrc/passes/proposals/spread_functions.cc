@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds functions of few numbers that are broadcast to many, as the sines of a
+// table of positions: a kernel that reads the broadcast computes them again for
+// each of its elements.
+#include <algorithm>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "passes/proposals/cut_rules.h"
+#include "passes/proposals/loop_rules.h"
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+namespace {
+
+// Elements, and so many times as many of what it is broadcast to, from which on
+// a function is worth keeping; and instructions among which it is looked for.
+constexpr int64_t kMinSpread = 8;
+constexpr int64_t kMinTimes = 4;
+constexpr int64_t kMinBroadcast = int64_t{1} << 14;
+constexpr size_t kMaxSearched = 32;
+
+bool IsConstant(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kConstant ||
+         (instruction.opcode() == HloOpcode::kBroadcast &&
+          instruction.operand(0)->opcode() == HloOpcode::kConstant);
+}
+
+// Functions that take many times as long as reading a number. Exponentials and
+// what is made of them do not.
+bool IsSlowFunction(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kAtan2:
+    case HloOpcode::kCbrt:
+    case HloOpcode::kCos:
+    case HloOpcode::kErf:
+    case HloOpcode::kSin:
+    case HloOpcode::kTan:
+      return true;
+    case HloOpcode::kPower:
+      // XLA makes products and roots of some constant ones.
+      return !IsConstant(*instruction.operand(1));
+    case HloOpcode::kRemainder:
+      return xla::ShapeUtil::ElementIsFloating(instruction.shape());
+    default:
+      return false;
+  }
+}
+
+// Whether one of the last operations that it is computed by is such a function.
+bool HasSlowFunction(const HloInstruction& instruction) {
+  std::vector<const HloInstruction*> found = {&instruction};
+  for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
+    if (IsSlowFunction(*found[i]) && !IsSameInLoop(*found[i])) return true;
+    for (const HloInstruction* operand : found[i]->operands()) {
+      if ((operand->IsElementwise() ||
+           operand->opcode() == HloOpcode::kReshape) &&
+          !absl::c_linear_search(found, operand)) {
+        found.push_back(operand);
+      }
+    }
+  }
+  return false;
+}
+
+// How many elements of a broadcast are read, of one reader at least.
+int64_t ReadElements(const HloInstruction& broadcast) {
+  std::vector<const HloInstruction*> found = {&broadcast};
+  int64_t most = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i]->IsRoot() || i == kMaxSearched) {
+      return xla::ShapeUtil::ElementsIn(broadcast.shape());
+    }
+    for (const HloInstruction* user : found[i]->users()) {
+      if (user->IsElementwise() && user->shape().IsArray()) {
+        if (!absl::c_linear_search(found, user)) found.push_back(user);
+      } else if (user->opcode() == HloOpcode::kSlice) {
+        most = std::max(most, xla::ShapeUtil::ElementsIn(user->shape()));
+      } else {
+        return xla::ShapeUtil::ElementsIn(broadcast.shape());
+      }
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+bool IsSameInLoop(const HloInstruction& instruction) {
+  const xla::HloComputation& body = *instruction.parent();
+  const HloInstruction& next = *body.root_instruction();
+  if (body.IsEntryComputation() || body.num_parameters() != 1 ||
+      next.opcode() != HloOpcode::kTuple ||
+      next.shape() != body.parameter_instruction(0)->shape()) {
+    return false;
+  }
+  std::vector<const HloInstruction*> found = {&instruction};
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (i == kMaxSearched) return false;
+    if (const int64_t element = ElementOf(*found[i]); element >= 0) {
+      if (ElementOf(*next.operand(element)) != element) return false;
+      continue;
+    }
+    if (found[i]->opcode() == HloOpcode::kParameter) return false;
+    for (const HloInstruction* operand : found[i]->operands()) {
+      if (!absl::c_linear_search(found, operand)) found.push_back(operand);
+    }
+  }
+  return true;
+}
+
+bool IsSpread(const HloInstruction& instruction) {
+  const int64_t elements = xla::ShapeUtil::ElementsIn(instruction.shape());
+  if (elements < kMinSpread || !HasSlowFunction(instruction)) return false;
+  const int64_t least = std::max(kMinTimes * elements, kMinBroadcast);
+  std::vector<const HloInstruction*> found = {&instruction};
+  for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
+    for (const HloInstruction* user : found[i]->users()) {
+      if (user->opcode() != HloOpcode::kBroadcast &&
+          user->opcode() != HloOpcode::kReshape) {
+        continue;
+      }
+      if (xla::ShapeUtil::ElementsIn(user->shape()) == elements) {
+        found.push_back(user);
+      } else if (ReadElements(*user) >= least) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace hloenv
