@@ -74,6 +74,19 @@ def whole(*shape, dtype=np.float32):
             "scatter",
         ),
         (lambda i, x: 2 * one_hot(i, 40).T @ x, (indices(60), whole(60, 8)), "scatter"),
+        # A product of narrow numbers that the sum has whole.
+        (
+            lambda i, e, w: jax.lax.dot(
+                w[:, None] * one_hot(i, 40, dtype=jnp.bfloat16),
+                e,
+                preferred_element_type=jnp.float32,
+            ),
+            (
+                *(indices(60), whole(40, 8, dtype=jnp.bfloat16) * 1.0078125),
+                whole(60, dtype=jnp.bfloat16) * 1.0078125,
+            ),
+            "gather",
+        ),
         (lambda i, x: one_hot(i, 40).T @ x, (indices(60), whole(60, 8)), "scatter"),
         (lambda i, x: x @ one_hot(i, 40), (indices(60), whole(8, 60)), "scatter"),
         (lambda i, x: one_hot(i, 40).T @ x, (indices(60), whole(60)), "scatter"),
@@ -160,6 +173,14 @@ def test_long_sums_lose_nothing_and_zeros_are_positive():
         ),
         (lambda i, e: one_hot(i, 4) @ e, (indices(60), whole(4, 8))),
         (lambda i, e: (one_hot(i, 40) * e[:, 0]) @ e, (indices(60), whole(40, 8))),
+        (  # A factor that becomes zero.
+            lambda i, e: (0.5 * one_hot(i, 40)).astype(int).astype(jnp.float32) @ e,
+            (indices(60), whole(40, 8)),
+        ),
+        (
+            lambda i, e: one_hot(i, 40, dtype=jnp.complex64) @ e,
+            (indices(60), whole(40, 8, dtype=np.complex64)),
+        ),
     ],
 )
 def test_other_products_are_left(fn, arrays):

@@ -111,6 +111,8 @@ bool FindIndices(const HloInstruction& operand, std::string labels,
                  OneHotDot& found) {
   const HloInstruction* hot = &operand;
   found.factor = {nullptr, ""};
+  // Integers would cut the factor off.
+  bool may_have_factor = true;
   while (true) {
     if (hot->opcode() == HloOpcode::kTranspose) {
       std::string before = labels;
@@ -118,16 +120,21 @@ bool FindIndices(const HloInstruction& operand, std::string labels,
         before[hot->dimensions(i)] = labels[i];
       }
       labels = std::move(before);
-    } else if (hot->opcode() == HloOpcode::kMultiply &&
-               found.factor.array == nullptr) {
+    } else if (hot->opcode() == HloOpcode::kMultiply && may_have_factor) {
+      // The number of the operand that has the rows.
       const int64_t side = hot->operand(0)->opcode() == HloOpcode::kBroadcast;
       std::optional<Repeated> factor =
           RepeatedOf(*hot->operand(1 - side), labels);
       if (!factor.has_value() || !IsPlain(*factor->array)) return false;
       found.factor = *std::move(factor);
+      may_have_factor = false;
       hot = hot->operand(side);
       continue;
-    } else if (hot->opcode() != HloOpcode::kConvert) {
+    } else if (hot->opcode() == HloOpcode::kConvert) {
+      may_have_factor &=
+          xla::ShapeUtil::ElementIsFloating(hot->shape()) &&
+          xla::ShapeUtil::ElementIsFloating(hot->operand(0)->shape());
+    } else {
       break;
     }
     hot = hot->operand(0);
@@ -188,7 +195,8 @@ std::optional<OneHotDot> OneHotDotOf(const HloInstruction& root,
                                      bool& is_look_up) {
   if (!IsPlainDot(root)) return std::nullopt;
   const xla::Shape& shape = root.shape();
-  if (!xla::ShapeUtil::ElementIsFloating(shape) && !IsReducible(shape)) {
+  if (xla::ShapeUtil::ElementIsComplex(shape) ||
+      (!xla::ShapeUtil::ElementIsFloating(shape) && !IsReducible(shape))) {
     return std::nullopt;
   }
   OneHotDot found;
@@ -232,7 +240,7 @@ std::vector<int64_t> IndexSizes(const OneHotDot& found) {
   return sizes;
 }
 
-// `labels` with the labels of the result that have size 1 and are missing.
+// In the order of the result, with its labels of size 1 that are missing.
 Labelled WithResultLabels(Labelled array, const std::string& result) {
   for (const char label : result) {
     if (!array.Has(label)) array = WithUnit(array, 0, label);
@@ -343,13 +351,13 @@ absl::StatusOr<HloInstruction*> BuildLookUp(const OneHotDot& found,
   std::vector<int64_t> result_sizes = IndexSizes(found);
   result_sizes.insert(result_sizes.end(), sizes.begin(), sizes.end());
   HLOENV_ASSIGN_OR_RETURN(result, xla::MakeReshapeHlo(result_sizes, result));
+  const std::string labels = Without(found.indices.labels, '\0') + others;
   HLOENV_ASSIGN_OR_RETURN(
-      const Labelled labelled,
-      TimesFactor(found, {result, Without(found.indices.labels, '\0') + others},
+      const Labelled product,
+      TimesFactor(found,
+                  Converted({result, labels}, root.shape().element_type()),
                   factor));
-  return Converted(WithResultLabels(PlusZero(labelled), found.dot.result),
-                   root.shape().element_type())
-      .value;
+  return WithResultLabels(PlusZero(product), found.dot.result).value;
 }
 
 absl::StatusOr<HloInstruction*> BuildSum(const OneHotDot& found,

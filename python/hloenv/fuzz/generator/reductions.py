@@ -168,6 +168,12 @@ class ReductionSteps(Builder):
             is_exact=value.is_exact,
         )
         if self.rng.random() < 0.5:
+            # XLA may read a part of the array where it has been updated.
+            part = self._emit(
+                *(c, part.type, "opt-barrier", [part]),
+                magnitude=part.magnitude,
+                is_exact=part.is_exact,
+            )
             self._emit(
                 c,
                 value.type,
