@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 import hloenv
 
 # Computations that reductions of a test's entry may call.
@@ -64,3 +69,31 @@ def check_compiled(text: str, name: str) -> None:
     for choice in range(1, alternatives.num_choices[0]):
         outputs = hloenv.compile(alternatives.apply([choice]))(*inputs)
         hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+
+
+def capture_jax(
+    fn: Callable[..., Any], *arrays: Any, name: str, rule: str
+) -> tuple[hloenv.HloModule, hloenv.Alternatives]:
+    """The module of a function, as hloenv.jit decides it, and what a rule offers."""
+    from hloenv.jax.auto import INLINING
+
+    module = hloenv.HloModule.from_jax(fn, *arrays)
+    module = hloenv.run_passes(module, *INLINING).module
+    return module, capture_rule(module.to_text(), name, rule)
+
+
+def check_decided(
+    module: hloenv.HloModule, decided: hloenv.HloModule, *arrays: Any
+) -> None:
+    """That both have the same outputs, bit for bit, by all that runs modules."""
+    wanted = hloenv.interpret(module, *arrays)
+    results = [hloenv.interpret(decided, *arrays)]
+    for engine in ("wheel", "jaxlib"):
+        run = hloenv.compile(decided, engine=engine, isolate=False)
+        results.append(run(*arrays))
+    for found in results:
+        for a, b in zip(map(np.asarray, wanted), map(np.asarray, found), strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            if a.tobytes() != b.tobytes():
+                np.testing.assert_array_equal(a, b)
+                raise AssertionError("equal numbers have other bits, as zeros may")

@@ -18,7 +18,8 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 // Limits of the multiplications of one product of matrices and of all, of the
-// products that are added up without a loop, and of the elements of each.
+// products that are added up without a loop, and of the elements of each, or
+// its columns.
 constexpr int64_t kMaxProductSize = 4096;
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxTerms = 8;

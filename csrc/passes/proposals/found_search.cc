@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "passes/proposals/fusion_rules.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instructions.h"
@@ -18,14 +19,6 @@ namespace hloenv {
 using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloOpcode;
-
-bool IsOfConstant(const HloInstruction& instruction) {
-  const HloInstruction& number = instruction.opcode() == HloOpcode::kBroadcast
-                                     ? *instruction.operand(0)
-                                     : instruction;
-  return number.opcode() == HloOpcode::kConstant &&
-         xla::ShapeUtil::IsScalar(number.shape());
-}
 
 namespace {
 

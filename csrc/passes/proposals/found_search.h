@@ -30,7 +30,5 @@ struct Search {
 // The search that `last` is the last used result of.
 std::optional<Search> FindSearch(const xla::HloInstruction& last,
                                  RuleContext& context);
-// Whether it is one number of the module, or a broadcast of it.
-bool IsOfConstant(const xla::HloInstruction& instruction);
 
 }  // namespace hloenv

@@ -392,12 +392,9 @@ const Rule& SummedRule() {
   static constexpr Rule rule = {
       "summed",
       "Keeps an elementwise array in memory that is computed of parts of "
-      "arrays, "
-      "as of columns or shifted rows, and that reductions of many elements "
-      "read: "
-      "XLA has it in their loop, an element at a time. Floats round "
-      "differently, "
-      "as with `repeated`.",
+      "arrays, as of columns or shifted rows, and that reductions of many "
+      "elements read: XLA has it in their loop, an element at a time. Floats "
+      "round differently, as with `repeated`.",
       [](const HloInstruction& instruction, RuleContext& context,
          std::vector<Proposal>& proposals) {
         ProposeIf(Kept::kSummed, SummedRule(), instruction, context, proposals);

@@ -287,6 +287,13 @@ bool IsScalarConstant(const HloInstruction& instruction) {
          !instruction.HasControlDependencies();
 }
 
+bool IsOfConstant(const HloInstruction& instruction) {
+  const HloInstruction& number = instruction.opcode() == HloOpcode::kBroadcast
+                                     ? *instruction.operand(0)
+                                     : instruction;
+  return IsScalarConstant(number) && ShapeUtil::IsScalar(number.shape());
+}
+
 bool IsLoopFusible(const HloInstruction& instruction) {
   return IsLoopOperation(instruction) || IsLoopFusion(instruction);
 }

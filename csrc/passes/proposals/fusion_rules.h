@@ -15,6 +15,8 @@ namespace hloenv {
 
 // A constant with one element, which is moved into fusions.
 bool IsScalarConstant(const xla::HloInstruction& instruction);
+// Whether it is one without dimensions, or a broadcast of it.
+bool IsOfConstant(const xla::HloInstruction& instruction);
 
 // Whether the loop emitter can compute one element of `instruction` at a time
 // from elements of its operands: a plain operation of an opcode that it knows,

@@ -253,25 +253,11 @@ absl::StatusOr<Labelled> TimesFactor(const OneHotDot& found,
                                      const Labelled& rows,
                                      HloInstruction* factor) {
   if (factor == nullptr) return rows;
-  std::string labels = Without(found.factor.labels, '\0');
+  const std::string labels = Without(found.factor.labels, '\0');
   HLOENV_ASSIGN_OR_RETURN(factor,
                           xla::MakeReshapeHlo(SizesOf(rows, labels), factor));
-  std::string order;
-  std::vector<int64_t> places;
-  for (size_t d = 0; d < rows.labels.size(); ++d) {
-    if (labels.find(rows.labels[d]) == std::string::npos) continue;
-    order.push_back(rows.labels[d]);
-    places.push_back(static_cast<int64_t>(d));
-  }
-  const xla::Shape& shape = rows.value->shape();
-  const Labelled numbers =
-      Converted(Ordered({factor, labels}, order), shape.element_type());
-  HloInstruction* repeated = rows.value->AddInstruction(
-      HloInstruction::CreateBroadcast(shape, numbers.value, places));
-  HloInstruction* product =
-      rows.value->AddInstruction(HloInstruction::CreateBinary(
-          shape, HloOpcode::kMultiply, rows.value, repeated));
-  return Labelled{product, rows.labels};
+  return MultiplyOf(rows, {factor, labels}, rows.labels,
+                    {rows.value->shape().element_type(), {}});
 }
 
 // A sum of zeros and one number, which is no negative zero. The zero is behind

@@ -103,8 +103,7 @@ const Rule& ChainRule() {
       "chain",
       "Rewrites a reduction of up to 16 elements each, by one operation, as a "
       "chain of this operation on slices, a kernel of its own where a "
-      "reduction "
-      "of many elements reads it. Floats may round differently.",
+      "reduction of many elements reads it. Floats may round differently.",
       &ProposeChain};
   return rule;
 }

@@ -22,6 +22,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "passes/proposals/found_search.h"
+#include "passes/proposals/fusion_rules.h"
 #include "passes/proposals/own_kernel.h"
 #include "passes/proposals/sort_rules.h"
 #include "support/status.h"

@@ -3,10 +3,12 @@
 // table of positions: a kernel that reads the broadcast computes them again for
 // each of its elements.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "passes/proposals/cut_rules.h"
+#include "passes/proposals/fusion_rules.h"
 #include "passes/proposals/loop_rules.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
@@ -20,18 +22,13 @@ using xla::HloOpcode;
 
 namespace {
 
-// Elements, and so many times as many of what it is broadcast to, from which on
-// a function is worth keeping; and instructions among which it is looked for.
+// The fewest numbers whose function is kept, how many times as many elements
+// the broadcast must have, and how many at least.
 constexpr int64_t kMinSpread = 8;
 constexpr int64_t kMinTimes = 4;
 constexpr int64_t kMinBroadcast = int64_t{1} << 14;
+// Instructions that one search looks at.
 constexpr size_t kMaxSearched = 32;
-
-bool IsConstant(const HloInstruction& instruction) {
-  return instruction.opcode() == HloOpcode::kConstant ||
-         (instruction.opcode() == HloOpcode::kBroadcast &&
-          instruction.operand(0)->opcode() == HloOpcode::kConstant);
-}
 
 // Functions that take many times as long as reading a number. Exponentials and
 // what is made of them do not.
@@ -46,7 +43,7 @@ bool IsSlowFunction(const HloInstruction& instruction) {
       return true;
     case HloOpcode::kPower:
       // XLA makes products and roots of some constant ones.
-      return !IsConstant(*instruction.operand(1));
+      return !IsOfConstant(*instruction.operand(1));
     case HloOpcode::kRemainder:
       return xla::ShapeUtil::ElementIsFloating(instruction.shape());
     default:
@@ -95,10 +92,11 @@ int64_t ReadElements(const HloInstruction& broadcast) {
 
 bool IsSameInLoop(const HloInstruction& instruction) {
   const xla::HloComputation& body = *instruction.parent();
+  const std::optional<HloInstruction*> loop =
+      body.GetUniqueCaller(HloOpcode::kWhile);
   const HloInstruction& next = *body.root_instruction();
-  if (body.IsEntryComputation() || body.num_parameters() != 1 ||
-      next.opcode() != HloOpcode::kTuple ||
-      next.shape() != body.parameter_instruction(0)->shape()) {
+  if (!loop.has_value() || (*loop)->while_body() != &body ||
+      next.opcode() != HloOpcode::kTuple) {
     return false;
   }
   std::vector<const HloInstruction*> found = {&instruction};
@@ -118,7 +116,7 @@ bool IsSameInLoop(const HloInstruction& instruction) {
 
 bool IsSpread(const HloInstruction& instruction) {
   const int64_t elements = xla::ShapeUtil::ElementsIn(instruction.shape());
-  if (elements < kMinSpread || !HasSlowFunction(instruction)) return false;
+  if (elements < kMinSpread) return false;
   const int64_t least = std::max(kMinTimes * elements, kMinBroadcast);
   std::vector<const HloInstruction*> found = {&instruction};
   for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
@@ -130,7 +128,7 @@ bool IsSpread(const HloInstruction& instruction) {
       if (xla::ShapeUtil::ElementsIn(user->shape()) == elements) {
         found.push_back(user);
       } else if (ReadElements(*user) >= least) {
-        return true;
+        return HasSlowFunction(instruction);
       }
     }
   }

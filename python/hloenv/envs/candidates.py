@@ -192,8 +192,9 @@ class CandidateTable:
             is_decided: [A] alternatives that are not to be decided again.
         """
         rows = self.rows(decisions)
-        is_open = self.alternatives.relevant(decisions) & ~is_decided
-        rows.allowed[:] &= is_open[rows.alternative] & (rows.choice >= 0)
+        is_relevant = rows.x[:, candidate_features().index("is_relevant")] > 0
+        is_open = is_relevant & ~is_decided[rows.alternative]
+        rows.allowed[:] &= is_open & (rows.choice >= 0)
         return rows
 
     @cached_property

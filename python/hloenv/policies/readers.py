@@ -74,38 +74,35 @@ class Readers:
 
         Elementwise operations between them are fused too.
         """
+        least = _MANY_TIMES * int(self._graph.element_count[node])
+        readers, _ = self._fused(node)
+        return any(
+            opcode in _REPEATING and elements >= least for opcode, elements in readers
+        )
+
+    def loop(self, node: int) -> bool:
+        """Whether XLA, if it fuses `node`, computes it inside of a reader's loop."""
+        readers, are_all = self._fused(node)
+        return not are_all or any(opcode in _LOOPING for opcode, _ in readers)
+
+    def _fused(self, node: int) -> tuple[list[tuple[str, int]], bool]:
+        """Opcode and elements of what reads `node`, or what XLA fuses with it.
+
+        And whether these are all.
+        """
         graph = self._graph
         count = int(graph.element_count[node])
-        found, left = {node}, [node]
+        found, left, readers = {node}, [node], list[tuple[str, int]]()
         while left and len(found) <= _MAX_READERS:
             for reader in self.of(left.pop()):
                 elements = int(graph.element_count[reader])
                 opcode = self._opcodes[graph.opcode[reader]]
-                if opcode in _REPEATING and elements >= _MANY_TIMES * count:
-                    return True
+                readers.append((opcode, elements))
                 is_fused = opcode not in _SEPARATE and elements == count
                 if is_fused and reader not in found:
                     found.add(reader)
                     left.append(reader)
-        return False
-
-    def loop(self, node: int) -> bool:
-        """Whether XLA, if it fuses `node`, computes it inside of a reader's loop."""
-        graph = self._graph
-        count = int(graph.element_count[node])
-        found, left = {node}, [node]
-        while left and len(found) <= _MAX_READERS:
-            for reader in self.of(left.pop()):
-                opcode = self._opcodes[graph.opcode[reader]]
-                if opcode in _LOOPING:
-                    return True
-                is_fused = opcode not in _SEPARATE and (
-                    int(graph.element_count[reader]) == count
-                )
-                if is_fused and reader not in found:
-                    found.add(reader)
-                    left.append(reader)
-        return len(found) > _MAX_READERS
+        return readers, not left
 
     def branch(self, node: int) -> bool:
         """Whether XLA, if it fuses `node` with its readers, computes it several times.
