@@ -110,9 +110,10 @@ const Rule& ChainRule() {
 
 absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      ChainRule(),      ColumnsRule(),     FoldedRule(),      WindowChainRule(),
-      DimensionsRule(), SelectChainRule(), PackedIndexRule(), KeyedIndexRule(),
-      ScanRule(),       ScanGroupsRule(),  ScatterRowsRule()};
+      ChainRule(),       BlockedRule(),    ColumnsRule(),     FoldedRule(),
+      WindowChainRule(), DimensionsRule(), SelectChainRule(), PackedIndexRule(),
+      KeyedIndexRule(),  ScanRule(),       ScanGroupsRule(),  ScatterRowsRule(),
+      ScatterIntoRule()};
   return *rules;
 }
 

@@ -40,6 +40,7 @@ xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
 
 const Rule& PackedIndexRule();  // arg_forms.cc
 const Rule& KeyedIndexRule();   // arg_forms.cc
+const Rule& BlockedRule();       // blocked_reduce.cc
 const Rule& ColumnsRule();      // column_forms.cc
 const Rule& FoldedRule();       // folded_reduce.cc
 const Rule& WindowChainRule();  // window_forms.cc
@@ -47,6 +48,7 @@ const Rule& DimensionsRule();   // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc
 const Rule& ScanRule();         // scan_forms.cc
 const Rule& ScanGroupsRule();   // scan_forms.cc
+const Rule& ScatterIntoRule();  // scatter_into.cc
 const Rule& ScatterRowsRule();  // scatter_forms.cc
 
 }  // namespace hloenv

@@ -88,10 +88,6 @@ FixedIndices IndicesBelow(const HloInstruction& value,
   return result;
 }
 
-bool FixesNone(const FixedIndices& fixed) {
-  return absl::c_all_of(fixed, [](int64_t index) { return index == kAll; });
-}
-
 // How many dimensions before each one are not fixed.
 std::vector<int64_t> Positions(const FixedIndices& fixed) {
   std::vector<int64_t> positions;
@@ -134,6 +130,11 @@ HloInstruction* SliceOf(HloInstruction* value, const FixedIndices& fixed) {
   return Reshaped(slice, WithoutFixed(shape, fixed));
 }
 
+bool IsWidened(const HloInstruction& broadcast) {
+  return xla::ShapeUtil::ElementsIn(broadcast.operand(0)->shape()) * 2 <=
+         xla::ShapeUtil::ElementsIn(broadcast.shape());
+}
+
 // Of what can be gone through, what is computed once more at no cost: few
 // operations on arrays that are broadcast.
 class Repeatable {
@@ -153,8 +154,7 @@ class Repeatable {
     if (!CanGoThrough(value) || known_.size() > kMaxInner) return false;
     switch (value.opcode()) {
       case HloOpcode::kBroadcast:
-        return xla::ShapeUtil::ElementsIn(value.operand(0)->shape()) * 2 <=
-               xla::ShapeUtil::ElementsIn(value.shape());
+        return IsWidened(value);
       case HloOpcode::kTranspose:
       case HloOpcode::kReshape:
       case HloOpcode::kConvert:
@@ -180,28 +180,35 @@ class Repeatable {
 
 // What can be gone through from `value` on, operands before their users.
 void AddInOrder(const HloInstruction& value,
+                SlicedOperations::Broadcasts broadcasts,
                 absl::flat_hash_set<const HloInstruction*>& seen,
                 std::vector<const HloInstruction*>& order) {
   if (seen.size() > kMaxInner || !CanGoThrough(value) ||
       !seen.insert(&value).second) {
     return;
   }
+  const bool ends = broadcasts == SlicedOperations::Broadcasts::kLeaves &&
+                    value.opcode() == HloOpcode::kBroadcast && IsWidened(value);
   for (const HloInstruction* operand : value.operands()) {
-    AddInOrder(*operand, seen, order);
+    if (!ends) AddInOrder(*operand, broadcasts, seen, order);
   }
   order.push_back(&value);
 }
 
 }  // namespace
 
+bool FixesNone(const FixedIndices& fixed) {
+  return absl::c_all_of(fixed, [](int64_t index) { return index == kAll; });
+}
+
 SlicedOperations::SlicedOperations(const HloInstruction& value,
                                    const HloInstruction& reader,
                                    const FixedIndices& fixed, int64_t count,
-                                   RuleContext& context)
+                                   RuleContext& context, Broadcasts broadcasts)
     : value_(value) {
   absl::flat_hash_set<const HloInstruction*> seen;
   std::vector<const HloInstruction*> order;
-  AddInOrder(value, seen, order);
+  AddInOrder(value, broadcasts, seen, order);
   // Those that nothing else reads, and those that may be computed once more.
   absl::flat_hash_set<const HloInstruction*> ours;
   Repeatable is_repeatable;
@@ -226,6 +233,7 @@ SlicedOperations::SlicedOperations(const HloInstruction& value,
     inner_.clear();
     leaves_ = {&value};
     leaf_numbers_ = {{&value, 0}};
+    reads_ = {{0, fixed}};
   }
 }
 
@@ -239,9 +247,9 @@ void SlicedOperations::Collect(const HloInstruction& value,
                                Seen& seen) {
   if (seen.size() > most || !seen.insert({&value, fixed}).second) return;
   if (IsLeaf(value, fixed)) {
-    if (leaf_numbers_.try_emplace(&value, leaves_.size()).second) {
-      leaves_.push_back(&value);
-    }
+    const auto [at, is_new] = leaf_numbers_.try_emplace(&value, leaves_.size());
+    if (is_new) leaves_.push_back(&value);
+    reads_.push_back({at->second, fixed});
     return;
   }
   const FixedIndices below = IndicesBelow(value, fixed);
@@ -252,6 +260,13 @@ void SlicedOperations::Collect(const HloInstruction& value,
 
 HloInstruction* SlicedOperations::At(
     const FixedIndices& fixed, absl::Span<HloInstruction* const> leaves) const {
+  return At(fixed, [leaves](const LeafRead& read) {
+    return SliceOf(leaves[read.leaf], read.fixed);
+  });
+}
+
+HloInstruction* SlicedOperations::At(const FixedIndices& fixed,
+                                     ElementsOf elements) const {
   std::map<std::pair<const HloInstruction*, FixedIndices>, HloInstruction*>
       built;
   const auto build = [&](const auto& self, const HloInstruction& value,
@@ -259,7 +274,7 @@ HloInstruction* SlicedOperations::At(
     HloInstruction*& result = built[{&value, at}];
     if (result != nullptr) return result;
     if (IsLeaf(value, at)) {
-      return result = SliceOf(leaves[leaf_numbers_.at(&value)], at);
+      return result = elements({leaf_numbers_.at(&value), at});
     }
     const FixedIndices below = IndicesBelow(value, at);
     std::vector<HloInstruction*> operands;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 
@@ -17,23 +18,44 @@ namespace hloenv {
 // For each dimension the only index that is read, or kAll.
 using FixedIndices = std::vector<int64_t>;
 inline constexpr int64_t kAll = -1;
+bool FixesNone(const FixedIndices& fixed);
+
+// Elements of one of the leaves of SlicedOperations.
+struct LeafRead {
+  size_t leaf;
+  FixedIndices fixed;
+};
 
 class SlicedOperations {
  public:
+  // What is broadcast to at least twice its size: taken apart, or a leaf.
+  enum class Broadcasts { kThrough, kLeaves };
+
   // Slices of `value` for `reader`, `count` of them, which fix the dimensions
   // that are not kAll here.
   SlicedOperations(const xla::HloInstruction& value,
                    const xla::HloInstruction& reader, const FixedIndices& fixed,
-                   int64_t count, RuleContext& context);
+                   int64_t count, RuleContext& context,
+                   Broadcasts broadcasts = Broadcasts::kThrough);
 
   // What the slices are computed from.
   const std::vector<const xla::HloInstruction*>& leaves() const {
     return leaves_;
   }
+  // The operations and broadcasts that are taken apart.
+  const absl::flat_hash_set<const xla::HloInstruction*>& inner() const {
+    return inner_;
+  }
+  // Which elements of the leaves the first slice is computed from.
+  const std::vector<LeafRead>& reads() const { return reads_; }
+
   // The elements at these indices, without the dimensions fixed by them, from
   // the images of leaves().
   xla::HloInstruction* At(const FixedIndices& fixed,
                           absl::Span<xla::HloInstruction* const> leaves) const;
+  // The same, from what the function returns for elements of leaves().
+  using ElementsOf = absl::FunctionRef<xla::HloInstruction*(const LeafRead&)>;
+  xla::HloInstruction* At(const FixedIndices& fixed, ElementsOf elements) const;
 
  private:
   using Seen = std::set<std::pair<const xla::HloInstruction*, FixedIndices>>;
@@ -46,6 +68,7 @@ class SlicedOperations {
   absl::flat_hash_set<const xla::HloInstruction*> inner_;
   absl::flat_hash_map<const xla::HloInstruction*, size_t> leaf_numbers_;
   std::vector<const xla::HloInstruction*> leaves_;
+  std::vector<LeafRead> reads_;
 };
 
 }  // namespace hloenv

@@ -81,6 +81,8 @@ _FUSED_RULES = frozenset(
         *("erf", "cube_root", "log_plus_one", "over_root"),
     )
 )
+# Rules for functions that jaxlib's library has, and computes in a reduction.
+_OF_LIBRARY = frozenset(("log_plus_one", "over_root"))
 # Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
 # a computation one after the other where no value has more than 512 bytes, and starts
 # threads where one has, which takes longer than such a computation.
@@ -133,7 +135,9 @@ _NARROW = ("f16", "bf16")
 # first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread"), 2048
 # Rules whose conditions the rule itself has. One is a cut, too.
-_AS_OFFERED = frozenset(("copies", "iterations", "scatter_rows", "spread"))
+_AS_OFFERED = (
+    *("blocked", "copies", "iterations", "scatter_into", "scatter_rows", "spread"),
+)
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "joined", "halo"
@@ -233,8 +237,10 @@ class KnownForms:
             for rule in forms:
                 if rule in rules:
                     place = int(graph.site_nodes[site])
-                    is_slower = (rule in _FUSED_RULES and readers.repeat(place)) or (
-                        rule in _WIDE_RULES and large_values.starts_with(node)
+                    is_slower = (
+                        (rule in _FUSED_RULES and readers.repeat(place))
+                        or (rule in _WIDE_RULES and large_values.starts_with(node))
+                        or (rule in _OF_LIBRARY and readers.reduce(place))
                     )
                     if not is_slower:
                         apart = f"{rule}_apart"
@@ -376,8 +382,8 @@ def _left_for_later(
 def _forms(
     graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
 ) -> tuple[str, ...]:
-    if not _AS_OFFERED.isdisjoint(offered):
-        return tuple(_AS_OFFERED.intersection(offered))
+    if as_offered := tuple(rule for rule in _AS_OFFERED if rule in offered):
+        return as_offered
     if not _OF_CUTS.isdisjoint(offered):
         # Of a function, too, which then has one reader, and gets its form next.
         cuts = sorted(_OF_CUTS.intersection(offered), key=_CUTS.index)

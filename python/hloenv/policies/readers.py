@@ -32,6 +32,10 @@ _SEPARATE = frozenset(
 )
 
 
+# Operations that jaxlib's library takes along with a reduction.
+_ARITHMETIC = frozenset(
+    ("abs", "add", "divide", "maximum", "minimum", "multiply", "negate", "subtract")
+)
 # Those that have what they read in their loop, where LLVM may make no vectors of it.
 _LOOPING = frozenset(("concatenate", "pad", "reduce", "reduce-window", "sort"))
 
@@ -84,6 +88,22 @@ class Readers:
         """Whether XLA, if it fuses `node`, computes it inside of a reader's loop."""
         readers, are_all = self._fused(node)
         return not are_all or any(opcode in _LOOPING for opcode, _ in readers)
+
+    def reduce(self, node: int) -> bool:
+        """Whether all that reads `node`, or arithmetic on it, are reductions."""
+        found, left = {node}, [node]
+        while left and len(found) <= _MAX_READERS:
+            readers = [each for each in self.of(left.pop()) if self._is_counted[each]]
+            if not readers:
+                return False
+            for reader in readers:
+                opcode = self._opcodes[self._graph.opcode[reader]]
+                if opcode in _ARITHMETIC and reader not in found:
+                    found.add(reader)
+                    left.append(reader)
+                elif opcode not in _ARITHMETIC and opcode != "reduce":
+                    return False
+        return not left
 
     def _fused(self, node: int) -> tuple[list[tuple[str, int]], bool]:
         """Opcode and elements of what reads `node`, or what XLA fuses with it.

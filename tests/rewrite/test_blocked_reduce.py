@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions of broadcast arrays as loops over eight elements at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from support.captures import capture_jax, check_decided, rules
+
+pytestmark = pytest.mark.jax
+
+captured = partial(capture_jax, name="reduce-forms", rule="blocked")
+
+
+def whole(*sizes, seed=0, dtype=np.float32):
+    """Small whole numbers, whose sums and products are exact."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(-4, 5, sizes).astype(dtype)
+
+
+A, B = whole(64, 17), whole(17, 80, seed=1)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("fn", "arrays"),
+    [
+        (lambda a, b: (a[:, :, None] + b[None]).min(1), (A, B)),
+        (lambda a, b: (a[:, None] + b.T[None]).max(-1), (A, B)),
+        (lambda a, b: (jnp.abs(a[:, :, None] - b[None]) * 0.5).sum(1), (A, B)),
+        (lambda a, b: (a.T[:, :, None] * b[:, None] * 2).sum(0) + 1, (A, B)),
+        # Not a multiple of eight, and one; other types.
+        (lambda a, b: jnp.abs(a[:, None] - b[None]).sum(-1), (whole(70, 23), whole(64, 23))),
+        (
+            lambda a, b: (a[:, None] * b[None]).prod(-1),
+            (whole(70, 24, dtype=np.int32), whole(64, 24, dtype=np.int32)),
+        ),
+        (lambda a, b: (a[:, None] > b[None]).any(-1), (whole(70, 24), whole(64, 24))),
+        (lambda a, b: (a[:, None] > b[None]).sum(-1), (whole(70, 24), whole(64, 24))),
+        (
+            lambda a, b: (a[:, None] + b[None]).max(-1),
+            (whole(70, 24, dtype=np.float64), whole(64, 24, dtype=np.float64)),
+        ),
+        # One array along both dimensions, one without the reduced dimension, a number.
+        (lambda x, y, c: (x[:, None] * x[:, :, None] + y).max(1) * c, (whole(70, 70), whole(70), np.float32(3))),
+        (lambda x, y, c: (jnp.where(x > c, x, y[..., None])[..., None] - x.T[None] * c).sum(1), (whole(70, 70), whole(70), np.float32(3))),
+    ],
+)  # fmt: skip
+def test_results_are_equal_bit_for_bit(fn, arrays):
+    with jax.enable_x64(arrays[0].dtype == np.float64):
+        module, alternatives = captured(fn, *arrays)
+    assert rules(alternatives) == ["blocked"]
+    decided = alternatives.apply([1])
+    assert decided.opcode_counts()["while"] == 1
+    check_decided(module, decided, *arrays)
+
+
+@pytest.mark.compile
+def test_numbers_that_are_not_finite():
+    a, b = A.copy(), B.copy()
+    a[3, 4], a[5, 6], b[7, 8], b[9, 10] = np.nan, np.inf, -np.inf, np.nan
+    module, alternatives = captured(
+        lambda a, b: ((a[:, :, None] + b).max(1), (a[:, :, None] - b).sum(1)), a, b
+    )
+    assert rules(alternatives) == ["blocked", "blocked"]
+    check_decided(module, alternatives.apply([1, 1]), a, b)
+
+
+class RandomProgram:
+    """A reduction of a function of a few arrays, each with some of its dimensions."""
+
+    def __init__(self, seed: int):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(3)
+        sizes = np.array([rng.integers(17, 40), rng.integers(16, 20), 256])
+        self.sizes, self.axis = sizes[order], int(np.flatnonzero(order == 0)[0])
+        self.arrays, self.places = [], []
+        for i in range(rng.integers(2, 5)):
+            dims = rng.permutation(3)[: rng.integers(0 if i > 1 else 1, 3)]
+            self.places.append(dims)
+            self.arrays.append(whole(*self.sizes[dims], seed=seed + i))
+        self.operations = rng.choice(("add", "subtract", "multiply", "maximum"), 4)
+        self.reducer = str(rng.choice(("sum", "max", "min")))
+
+    def __call__(self, *arrays):
+        wide = []
+        for array, dims in zip(arrays, self.places, strict=True):
+            array = jnp.transpose(array, np.argsort(dims))
+            others = tuple({0, 1, 2} - set(dims.tolist()))
+            wide.append(jnp.expand_dims(array, others))
+        value = jnp.broadcast_to(wide[0], self.sizes)
+        for name, array in zip(self.operations, wide[1:], strict=False):
+            value = getattr(jnp, name)(value, array)
+        return getattr(value, self.reducer)(self.axis)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(seed):
+    program = RandomProgram(seed)
+    module, alternatives = captured(program, *program.arrays)
+    assert rules(alternatives) == ["blocked"]
+    check_decided(module, alternatives.apply([1]), *program.arrays)
+
+
+@pytest.mark.parametrize(
+    ("fn", "arrays"),
+    [
+        # As many numbers as are reduced; few results; short rows; narrow numbers.
+        (lambda a: (a * 2).sum(1), (whole(64, 17, 80),)),
+        (lambda a, b: (a[:, :, None] + b).min(1), (whole(12, 17), whole(17, 80))),
+        (lambda a, b: (a[:, :, None] + b).min(1), (whole(900, 17), whole(17, 8))),
+        (lambda a, b: (a[:, :, None] + b).min(1), (A.astype(np.float16), B.astype(np.float16))),
+        # What the library computes as fast.
+        (lambda a, b: (a[:, :, None] * b).sum(1), (A, B)),
+        (lambda a, b: jnp.log1p(a[:, :, None] * b).max(1), (A, B)),
+        # What is computed has another reader.
+        (lambda a, b: (c := jnp.exp(a[:, :, None] + b), c.sum(1)), (A, B)),
+    ],
+)  # fmt: skip
+def test_others_are_left(fn, arrays):
+    _, alternatives = captured(fn, *arrays)
+    assert rules(alternatives) == []
+
+
+@pytest.mark.compile
+def test_in_a_loop():
+    def best_path(start, steps):
+        def step(best, scores):
+            return (best[:, :, None] + scores).max(1), None
+
+        return jax.lax.scan(step, start, steps)[0]
+
+    arrays = whole(64, 70), whole(3, 70, 70, seed=1)
+    module, alternatives = captured(best_path, *arrays)
+    assert rules(alternatives) == ["blocked"]
+    check_decided(module, alternatives.apply([1]), *arrays)
