@@ -298,6 +298,29 @@ def test_functions_of_many_numbers(operation, rule, least):
         assert form_of(text, "math-forms") == expected
 
 
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("", None),
+        ("m = f32[100,100] multiply(y, x)", None),
+        ("m = f32[100,100] tanh(y)", "log_plus_one"),
+    ],
+)
+def test_what_the_library_reduces_stays(after, expected):
+    """It has the functions, and computes them in the reduction."""
+    text = f"""HloModule m
+        add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
+        ENTRY main {{
+          x = f32[100,100] parameter(0)
+          y = f32[100,100] log-plus-one(x)
+          {after}
+          zero = f32[] constant(0)
+          ROOT z = f32[100] reduce({"m" if after else "y"}, zero), dimensions={{1}},
+            to_apply=add
+        }}"""
+    assert form_of(text, "math-forms") == expected
+
+
 def test_small_functions_that_are_read_across_stay():
     text = """HloModule m
         add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }

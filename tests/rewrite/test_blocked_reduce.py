@@ -111,10 +111,12 @@ def test_random_programs(seed):
 @pytest.mark.parametrize(
     ("fn", "arrays"),
     [
-        # As many numbers as are reduced; few results; short rows; narrow numbers.
+        # As many numbers as are reduced; few results; short rows, and of them; narrow numbers.
         (lambda a: (a * 2).sum(1), (whole(64, 17, 80),)),
         (lambda a, b: (a[:, :, None] + b).min(1), (whole(12, 17), whole(17, 80))),
-        (lambda a, b: (a[:, :, None] + b).min(1), (whole(900, 17), whole(17, 8))),
+        (lambda a, b: (a[:, :, None] + b).min(1), (whole(900, 17), whole(17, 7))),
+        (lambda a, b: (a[:, :, None] + b).min(1), (whole(900, 17), whole(17, 15))),
+        (lambda a, b: (a[:, :8, None] + b[:8]).min(1), (A, B)),
         (lambda a, b: (a[:, :, None] + b).min(1), (A.astype(np.float16), B.astype(np.float16))),
         # What the library computes as fast.
         (lambda a, b: (a[:, :, None] * b).sum(1), (A, B)),

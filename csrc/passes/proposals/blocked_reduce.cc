@@ -28,17 +28,21 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-// Elements of each iteration; the least of each reduction, results, and
-// results of each row, which are vectors.
+// Elements of each iteration; the least of each reduction, and results.
 constexpr int64_t kTogether = 4;
-constexpr int64_t kMinReduced = 17;
+constexpr int64_t kMinReduced = 9;
 constexpr int64_t kMinResults = 1024;
-constexpr int64_t kMinRow = 16;
+// Results of each row, which are vectors: of others, half are wasted.
+constexpr int64_t kMinRow = 8;
+constexpr int64_t kAnyRow = 16;
 // Bytes of results that no cache holds, for which twice as many are better.
 constexpr int64_t kLargeBytes = int64_t{32} << 20;
 // How many times as many elements are reduced as those that they are computed
-// of, and arrays of these.
+// of; where these are transposed; where those are many; and arrays of these.
 constexpr int64_t kTimesSmaller = 4;
+constexpr int64_t kTimesTransposed = 8;
+constexpr int64_t kTimesManyTransposed = 16;
+constexpr int64_t kMany = int64_t{1} << 20;
 constexpr size_t kMostArrays = 16;
 
 struct BlockedReduce {
@@ -88,6 +92,27 @@ bool IsOfLibrary(const HloInstruction& reduce, HloOpcode operation,
           }));
 }
 
+// Whether the arrays are so much smaller than what is computed of them, in rows
+// of `row`, that a loop over them is faster, though some are transposed first.
+bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
+                int64_t row) {
+  int64_t elements = 0;
+  int64_t transposed = 0;
+  for (const LeafRead& read : values.reads()) {
+    const int64_t own =
+        xla::ShapeUtil::ElementsIn(values.leaves()[read.leaf]->shape());
+    elements += own;
+    if (!FixesNone(read.fixed) && FixedOf(read) > 0) transposed += own;
+  }
+  const bool has_vectors = row % kMinRow == 0 || row >= kAnyRow;
+  const int64_t times =
+      transposed < kMany ? kTimesTransposed : kTimesManyTransposed;
+  const int64_t all = xla::ShapeUtil::ElementsIn(computed);
+  return values.reads().size() <= kMostArrays &&
+         elements * kTimesSmaller <= all && transposed * times <= all &&
+         (transposed == 0 || has_vectors);
+}
+
 std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
                                              RuleContext& context) {
   if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 2 ||
@@ -114,13 +139,7 @@ std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
                        together, context,
                        SlicedOperations::Broadcasts::kLeaves)};
   if (IsOfLibrary(reduce, *operation, result.values)) return std::nullopt;
-  int64_t elements = 0;
-  for (const LeafRead& read : result.values.reads()) {
-    elements +=
-        xla::ShapeUtil::ElementsIn(result.values.leaves()[read.leaf]->shape());
-  }
-  if (elements * kTimesSmaller > xla::ShapeUtil::ElementsIn(shape) ||
-      result.values.reads().size() > kMostArrays) {
+  if (!AreSmaller(result.values, shape, reduce.shape().dimensions(rank - 1))) {
     return std::nullopt;
   }
   return result;
@@ -226,7 +245,8 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
 const Rule& BlockedRule() {
   static constexpr Rule rule = {
       "blocked",
-      "Rewrites a reduction of more than 16 elements each, by one operation, "
+      "Rewrites a reduction of more than eight elements each, by one "
+      "operation, "
       "of what is computed of arrays a quarter as large or smaller that are "
       "broadcast, as a loop over four elements at a time. Floats may round "
       "differently.",

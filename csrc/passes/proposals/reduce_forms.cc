@@ -293,8 +293,10 @@ PassInfo ReduceFormsPass() {
       "for the gradient of max pooling; two reductions for one "
       "over rows and short columns of groups; the largest integers of parts of "
       "rows; one reduction for the "
-      "index of an extreme element; and loops for cumulative reductions and "
-      "for scatters into columns. Run it before layout assignment. Integer "
+      "index of an extreme element; loops for cumulative reductions, for long "
+      "ones of functions of arrays that are broadcast to each other, and for "
+      "scatters into columns; and a scatter into an array for its sum with one "
+      "into zeros. Run it before layout assignment. Integer "
       "results are exact; floats may round differently, as "
       "the order of a reduction is not fixed. Sums that read infinities or "
       "huge masks of the module are not rewritten.",

@@ -6,6 +6,7 @@
 // Before:  g = scatter-add(zeros, i, u)
 //          t = table - 0.1 * g
 // After:   t = scatter-add(table, i, -(u * 0.1))
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -23,10 +24,11 @@ using xla::HloOpcode;
 using xla::HloScatterInstruction;
 
 // Elements of the array, and how many times as many as those of the updates;
-// scatters, and operations between them and the sum.
+// scatters, and operations between one and the sum.
 constexpr int64_t kMinScattered = int64_t{1} << 15;
 constexpr int64_t kTimesAsMany = 2;
-constexpr size_t kMostScatters = 8;
+constexpr size_t kMostTerms = 8;
+constexpr size_t kMostDeep = 16;
 
 bool HasOneReader(const HloInstruction& value) {
   return value.user_count() == 1 && !value.IsRoot();
@@ -45,45 +47,72 @@ const HloInstruction* FactorOf(const HloInstruction& value) {
   return RankOf(number->shape()) == 0 ? number : nullptr;
 }
 
-struct ScatteredSum {
-  const HloInstruction* array;
-  bool is_subtracted;
-  // Of the updates, the last first; null for a negation.
+// A scatter, and what its updates are multiplied by, the last first; null for
+// a negation.
+struct Term {
+  const HloScatterInstruction* scatter;
   std::vector<const HloInstruction*> factors;
-  std::vector<const HloScatterInstruction*> scatters;  // the last first
 };
 
-// Takes factors and scatters from what is added; false if it is another value.
-bool FindScatters(const HloInstruction* value, ScatteredSum& sum) {
-  for (; sum.factors.size() < kMostScatters && HasOneReader(*value);) {
-    if (value->opcode() == HloOpcode::kNegate) {
-      sum.factors.push_back(nullptr);
-      value = value->operand(0);
-      continue;
-    }
-    if (value->opcode() != HloOpcode::kMultiply) break;
-    const HloInstruction* right = FactorOf(*value->operand(1));
-    const HloInstruction* factor =
-        right != nullptr ? right : FactorOf(*value->operand(0));
-    if (factor == nullptr) return false;
-    sum.factors.push_back(factor);
-    value = value->operand(right != nullptr ? 0 : 1);
+struct ScatteredSum {
+  const HloInstruction* array;
+  std::vector<Term> terms;
+};
+
+// Takes a value apart that nothing else reads, into scatters that start from
+// zeros; false if it is another one, or deeper than `depth`.
+bool FindTerms(const HloInstruction& value,
+               std::vector<const HloInstruction*> factors, size_t depth,
+               std::vector<Term>& terms) {
+  if (!HasOneReader(value) || terms.size() > kMostTerms || depth == 0) {
+    return false;
   }
-  int64_t updates = 0;
-  while (value->opcode() == HloOpcode::kScatter && HasOneReader(*value) &&
-         IsPlain(*value) && sum.scatters.size() < kMostScatters) {
-    const auto& scatter = *xla::Cast<HloScatterInstruction>(value);
-    if (scatter.scatter_operand_count() != 1 ||
-        OperationOf(*scatter.to_apply()) != HloOpcode::kAdd) {
+  --depth;
+  switch (value.opcode()) {
+    case HloOpcode::kAdd:
+      return FindTerms(*value.operand(0), factors, depth, terms) &&
+             FindTerms(*value.operand(1), factors, depth, terms);
+    case HloOpcode::kNegate:
+      factors.push_back(nullptr);
+      return FindTerms(*value.operand(0), std::move(factors), depth, terms);
+    case HloOpcode::kMultiply: {
+      const bool is_right = FactorOf(*value.operand(1)) != nullptr;
+      const HloInstruction* factor = FactorOf(*value.operand(is_right ? 1 : 0));
+      if (factor == nullptr) return false;
+      factors.push_back(factor);
+      return FindTerms(*value.operand(is_right ? 0 : 1), std::move(factors),
+                       depth, terms);
+    }
+    case HloOpcode::kScatter: {
+      const auto& scatter = *xla::Cast<HloScatterInstruction>(&value);
+      if (!IsPlain(value) || scatter.scatter_operand_count() != 1 ||
+          OperationOf(*scatter.to_apply()) != HloOpcode::kAdd) {
+        return false;
+      }
+      const HloInstruction& start = *scatter.scatter_operands()[0];
+      terms.push_back({&scatter, factors});
+      return IsZero(start) ||
+             FindTerms(start, std::move(factors), depth, terms);
+    }
+    default:
       return false;
-    }
-    sum.scatters.push_back(&scatter);
-    updates +=
-        xla::ShapeUtil::ElementsIn(scatter.scatter_updates()[0]->shape());
-    value = scatter.scatter_operands()[0];
   }
-  return !sum.scatters.empty() && IsZero(*value) &&
-         updates * kTimesAsMany <= xla::ShapeUtil::ElementsIn(value->shape());
+}
+
+int64_t UpdatesOf(const ScatteredSum& sum) {
+  int64_t elements = 0;
+  for (const Term& term : sum.terms) {
+    elements +=
+        xla::ShapeUtil::ElementsIn(term.scatter->scatter_updates()[0]->shape());
+  }
+  return elements;
+}
+
+// Whether a fused kernel computes something else of the sum at once.
+bool IsFusedOn(const HloInstruction& root) {
+  return absl::c_any_of(root.users(), [](const HloInstruction* user) {
+    return user->IsElementwise();
+  });
 }
 
 std::optional<ScatteredSum> ScatteredSumOf(const HloInstruction& root,
@@ -93,29 +122,34 @@ std::optional<ScatteredSum> ScatteredSumOf(const HloInstruction& root,
   if ((!is_difference && root.opcode() != HloOpcode::kAdd) || !IsPlain(root) ||
       xla::ShapeUtil::ElementsIn(root.shape()) < kMinScattered ||
       !IsReducible(root.shape()) || type == xla::PRED ||
-      AccumulationType(type) != type || context.IsCompared(root)) {
+      AccumulationType(type) != type || IsFusedOn(root) ||
+      context.IsCompared(root)) {
     return std::nullopt;
   }
   for (int64_t side = 1; side >= (is_difference ? 1 : 0); --side) {
-    ScatteredSum sum = {root.operand(1 - side), is_difference, {}, {}};
-    if (sum.array != root.operand(side) && IsPlain(*sum.array) &&
-        FindScatters(root.operand(side), sum)) {
+    ScatteredSum sum = {root.operand(1 - side), {}};
+    std::vector<const HloInstruction*> factors;
+    if (is_difference) factors.push_back(nullptr);
+    if (IsPlain(*sum.array) &&
+        FindTerms(*root.operand(side), std::move(factors), kMostDeep,
+                  sum.terms) &&
+        UpdatesOf(sum) * kTimesAsMany <=
+            xla::ShapeUtil::ElementsIn(root.shape())) {
       return sum;
     }
   }
   return std::nullopt;
 }
 
-// Reads: the array, each factor that is none of a negation, and the indices and
-// updates of each scatter.
+// The array, and of each term the indices, the updates and the factors.
 std::vector<const HloInstruction*> ReadsOf(const ScatteredSum& sum) {
   std::vector<const HloInstruction*> reads = {sum.array};
-  for (const HloInstruction* factor : sum.factors) {
-    if (factor != nullptr) reads.push_back(factor);
-  }
-  for (const HloScatterInstruction* scatter : sum.scatters) {
-    reads.push_back(scatter->scatter_indices());
-    reads.push_back(scatter->scatter_updates()[0]);
+  for (const Term& term : sum.terms) {
+    reads.push_back(term.scatter->scatter_indices());
+    reads.push_back(term.scatter->scatter_updates()[0]);
+    for (const HloInstruction* factor : term.factors) {
+      if (factor != nullptr) reads.push_back(factor);
+    }
   }
   return reads;
 }
@@ -125,28 +159,29 @@ HloInstruction* Negated(HloInstruction* x) {
       HloInstruction::CreateUnary(x->shape(), HloOpcode::kNegate, x));
 }
 
+HloInstruction* Scaled(HloInstruction* x, HloInstruction* number) {
+  HloInstruction* factor = x->AddInstruction(
+      HloInstruction::CreateBroadcast(x->shape(), number, {}));
+  return x->AddInstruction(HloInstruction::CreateBinary(
+      x->shape(), HloOpcode::kMultiply, x, factor));
+}
+
+// From the images of ReadsOf.
 HloInstruction* BuildScatters(const ScatteredSum& sum,
                               absl::Span<HloInstruction* const> x) {
   HloInstruction* array = x[0];
-  const size_t num_factors =
-      sum.factors.size() - absl::c_count(sum.factors, nullptr);
-  absl::Span<HloInstruction* const> scattered = x.subspan(1 + num_factors);
-  for (size_t i = sum.scatters.size(); i-- > 0;) {
-    HloInstruction* updates = scattered[2 * i + 1];
-    size_t next = num_factors;
-    for (size_t f = sum.factors.size(); f-- > 0;) {
-      if (sum.factors[f] == nullptr) {
-        updates = Negated(updates);
-        continue;
-      }
-      HloInstruction* factor = updates->AddInstruction(
-          HloInstruction::CreateBroadcast(updates->shape(), x[next--], {}));
-      updates = updates->AddInstruction(HloInstruction::CreateBinary(
-          updates->shape(), HloOpcode::kMultiply, updates, factor));
+  size_t next = 1;
+  for (const Term& term : sum.terms) {
+    HloInstruction* indices = x[next++];
+    HloInstruction* updates = x[next++];
+    next += term.factors.size() - absl::c_count(term.factors, nullptr);
+    size_t factor = next;
+    for (size_t i = term.factors.size(); i-- > 0;) {
+      updates = term.factors[i] == nullptr ? Negated(updates)
+                                           : Scaled(updates, x[--factor]);
     }
-    if (sum.is_subtracted) updates = Negated(updates);
-    array = CloneBeside(*sum.scatters[i], array->shape(),
-                        {array, scattered[2 * i], updates});
+    array =
+        CloneBeside(*term.scatter, array->shape(), {array, indices, updates});
   }
   return array;
 }

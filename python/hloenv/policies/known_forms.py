@@ -166,7 +166,9 @@ class KnownForms:
     their window become slices;
     reductions of groups of few columns become two, first over the rows; the index of
     the largest element becomes one reduction of integers, and the largest integers are
-    found by parts of their rows; cumulative sums become loops;
+    found by parts of their rows; cumulative sums become loops, as do long reductions of
+    functions of arrays that are broadcast to each other; sums of a table and of rows
+    that are scattered into zeros become scatters into the table;
     sorts become sorts of integers, and short ones minima and maxima; the largest
     numbers of rows of other types than float32 are found without a sort; binary
     searches are one kernel; sine, cosine,
