@@ -25,7 +25,7 @@ using xla::HloScatterInstruction;
 
 // Elements of the array, and how many times as many as those of the updates;
 // scatters, and operations between one and the sum.
-constexpr int64_t kMinScattered = int64_t{1} << 15;
+constexpr int64_t kMinScattered = int64_t{1} << 10;
 constexpr int64_t kTimesAsMany = 2;
 constexpr size_t kMostTerms = 8;
 constexpr size_t kMostDeep = 16;

@@ -345,6 +345,88 @@ class GridSteps(ReductionSteps):
         )
         self._bounded(c, result)
 
+    def _pairs(self, c: Computation) -> None:
+        """A reduction of a function of two arrays that are broadcast to each other."""
+        left = self._array(c)
+        if left is None:
+            return
+        dtype, rng = left.type.dtype, self.rng
+        right = self._pick(c, lambda v: v.type.dtype == dtype)
+        shared = set(left.type.dims) & set(right.type.dims if right else ())
+        if right is None or not shared:
+            return
+        size = rng.choice(sorted(shared))
+        rest = [list(each.type.dims) for each in (left, right)]
+        axes = [dims.index(size) for dims in rest]
+        for dims, axis in zip(rest, axes, strict=True):
+            dims.pop(axis)
+        kept = [*rest[0], *rest[1]]
+        if math.prod(kept) * size > _MAX_WINDOW or len(kept) > 4:
+            return
+        at = rng.randint(0, len(kept))
+        wide = left.type.with_dims((*kept[:at], size, *kept[at:]))
+        places = [each + (each >= at) for each in range(len(kept))]
+        sides = []
+        for value, axis in zip((left, right), axes, strict=True):
+            own = [places.pop(0) for _ in value.type.dims[1:]]
+            own.insert(axis, at)
+            order = sorted(range(len(own)), key=own.__getitem__)
+            value = self._bounded(c, value)
+            if order != list(range(len(own))):
+                dims = tuple(value.type.dims[i] for i in order)
+                value = self._emit(
+                    c,
+                    value.type.with_dims(dims),
+                    "transpose",
+                    [value],
+                    f"dimensions={braces(order)}",
+                )
+            attributes = f"dimensions={braces(sorted(own))}"
+            sides.append(self._emit(c, wide, "broadcast", [value], attributes))
+        opcode = rng.choice(["add", "subtract", "maximum", "minimum"])
+        magnitude = sides[0].magnitude + sides[1].magnitude
+        both = self._emit(c, wide, opcode, sides, magnitude=magnitude)
+        if rng.random() < 0.5 and dtype != "pred":
+            both = self._emit(c, wide, rng.choice(["abs", "negate"]), [both])
+        self._reduced(
+            c,
+            "reduce",
+            self._bounded(c, both),
+            tuple(kept),
+            f"dimensions={{{at}}}",
+            size,
+        )
+
+    def _table_step(self, c: Computation) -> None:
+        """An array and a multiple of rows that are scattered into zeros."""
+        found = self._rows(c)
+        if found is None or found[0].type.dtype == "pred":
+            return
+        rng, (value, indices) = self.rng, found
+        value, t = self._bounded(c, value), value.type
+        zero = self._constant(c, t.with_dims(()), "0")
+        zeros = self._emit(c, t, "broadcast", [zero], "dimensions={}")
+        updates = self._constant(c, t.with_dims((indices.type.dims[0], t.dims[1])))
+        step = self._emit(
+            c,
+            t,
+            "scatter",
+            [zeros, indices, updates],
+            "update_window_dims={1}, inserted_window_dims={0}, "
+            "scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+            f"to_apply={self._reducer(t.dtype, 'add')}",
+            magnitude=16,
+            is_exact=False if t.is_float else None,
+        )
+        if rng.random() < 0.5:
+            number = self._constant(c, t.with_dims(()), "2")
+            factor = self._emit(c, t, "broadcast", [number], "dimensions={}")
+            step = self._emit(c, t, "multiply", [step, factor], magnitude=32)
+        pair, opcode = [value, step], rng.choice(["add", "subtract"])
+        if opcode == "add" and rng.random() < 0.5:
+            pair.reverse()
+        self._emit(c, t, opcode, pair, magnitude=value.magnitude + step.magnitude)
+
     def _normalised(self, c: Computation) -> None:
         """An array less its maximum or over its sum along an axis."""
         value = self._array(c, is_float=True)

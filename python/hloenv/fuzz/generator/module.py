@@ -299,6 +299,8 @@ class _Grids(GridSteps, _Generator):
             (self._grid_convolution, 3),
             (self._long_filter, 1),
             (self._product, 2),
+            (self._pairs, 3),
+            (self._table_step, 1),
             (self._normalised, 3),
             (self._broadcast, 1),
             (self._transpose, 2),
