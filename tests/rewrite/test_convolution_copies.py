@@ -50,3 +50,55 @@ def test_results_are_equal_bit_for_bit(shape, args, options):
     decided = alternatives.apply([1])
     assert "convolution" not in decided.opcode_counts()
     check_decided(module, decided, x)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("shape", "args", "options"),
+    [
+        ((2, 3, 12, 8), ((4, 4), (4, 4), "VALID"), {}),
+        ((2, 3, 13, 9), ((4, 2), (4, 2), "VALID"), {}),
+        ((2, 12, 8, 3), ((4, 4), (4, 4), "VALID"), {"dimension_numbers": LAST}),
+        ((1, 8, 8, 1), ((2, 2), (2, 2), "VALID"), {"dimension_numbers": LAST}),
+        ((2, 2, 4, 6, 4), ((2, 3, 2), (2, 3, 2), "VALID"), {}),
+        ((2, 1, 9, 9), ((3, 3), (1, 1), "SAME"), {}),
+        ((2, 4, 9, 10), ((3, 2), (1, 1), ((1, 0), (0, 2))), {}),
+        ((2, 9, 9, 3), ((3, 3), (1, 1), "SAME"), {"dimension_numbers": LAST}),
+        ((2, 3, 9, 9), ((3, 3), (1, 1), "SAME"), {"rhs_dilation": (2, 1)}),
+        ((3, 2, 40), ((5,), (1,), "VALID"), {}),
+    ],
+)
+def test_gradients_are_equal_bit_for_bit(shape, args, options):
+    def patches(x):
+        return jax.lax.conv_general_dilated_patches(x, *args, **options)
+
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    weights = rng.integers(-9, 9, jax.eval_shape(patches, x).shape).astype(np.float32)
+
+    def gradient(x, weights):
+        return x + jax.vjp(patches, x)[1](weights)[0]
+
+    module, alternatives = capture_jax(
+        gradient, x, weights, name="convolution-forms", rule="copies"
+    )
+    assert rules(alternatives)[-1] == "copies"
+    decided = alternatives.apply([1] * len(alternatives))
+    assert "convolution" not in decided.opcode_counts()
+    check_decided(module, decided, x, weights)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(0, ["copies"]), (1, []), (2, []), (np.nan, [])]
+)
+def test_other_kernels_are_left(number, expected):
+    kernel = np.zeros((1, 4, 3, 3), np.float32)
+    kernel[0, :, 1, 1] = 1
+    kernel[0, 2, 0, 0] = number
+
+    def fn(x):
+        return jax.lax.conv(x, kernel, (1, 1), "SAME")
+
+    x = np.ones((2, 4, 9, 9), np.float32)
+    _, alternatives = capture_jax(fn, x, name="convolution-forms", rule="copies")
+    assert rules(alternatives) == expected

@@ -6,11 +6,13 @@
 //
 // where k[:, :, 0, o] is one at one place and zero at the others, becomes a
 // concatenation of nine slices of the padded input; and patches that do not
-// overlap, a reshape and a transposition.
+// overlap, a reshape and a transposition. Their gradients, in which k[:, :, i,
+// 0] is one at one place, are sums of such slices, or transpositions back.
 #include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
 #include "passes/proposals/own_kernel.h"
@@ -28,38 +30,76 @@ using xla::HloInstruction;
 constexpr int64_t kMaxKernel = int64_t{1} << 18;
 constexpr int64_t kMaxCopies = 64;
 
-// The tap that each output feature of a group picks; nothing if one picks none
-// or several, or groups differ.
-std::optional<std::vector<Index>> PickedTaps(const Convolution& convolution,
-                                             RuleContext& context) {
+// Calls `look` with the tap, the input feature of a group, the output feature
+// and the value of each element of the kernel that is not zero; false if the
+// module does not determine the kernel.
+bool ForEachElement(const Convolution& convolution, RuleContext& context,
+                    absl::FunctionRef<void(Index tap, int64_t input,
+                                           int64_t output, double number)>
+                        look) {
   const HloInstruction& kernel = *convolution.instruction().operand(1);
-  if (xla::ShapeUtil::ElementsIn(kernel.shape()) > kMaxKernel) {
-    return std::nullopt;
-  }
+  if (xla::ShapeUtil::ElementsIn(kernel.shape()) > kMaxKernel) return false;
   const std::optional<xla::Literal> value = context.Known(kernel).Whole(kernel);
-  if (!value.has_value()) return std::nullopt;
+  if (!value.has_value()) return false;
   const absl::StatusOr<xla::Literal> numbers = value->Convert(xla::F64);
-  if (!numbers.ok()) return std::nullopt;
+  if (!numbers.ok()) return false;
   const auto& dims = convolution.instruction().convolution_dimension_numbers();
-  std::vector<Index> taps(convolution.outputs());
-  std::vector<bool> has_tap(
-      kernel.shape().dimensions(dims.kernel_output_feature_dimension()), false);
-  bool is_picked = true;
-  const auto look = [&](absl::Span<const int64_t> place, double number) {
+  numbers->EachCell<double>([&](absl::Span<const int64_t> place,
+                                double number) {
     if (number == 0) return;
     Index tap;
     for (size_t d = 0; d < convolution.spatial().size(); ++d) {
       tap.push_back(place[dims.kernel_spatial_dimensions(static_cast<int>(d))]);
     }
-    const int64_t feature = place[dims.kernel_output_feature_dimension()];
+    look(std::move(tap), place[dims.kernel_input_feature_dimension()],
+         place[dims.kernel_output_feature_dimension()], number);
+  });
+  return true;
+}
+
+// The tap that each output feature of a group picks; nothing if one picks none
+// or several, or groups differ.
+std::optional<std::vector<Index>> PickedTaps(const Convolution& convolution,
+                                             RuleContext& context) {
+  const HloInstruction& kernel = *convolution.instruction().operand(1);
+  const auto& dims = convolution.instruction().convolution_dimension_numbers();
+  std::vector<Index> taps(convolution.outputs());
+  std::vector<bool> has_tap(
+      kernel.shape().dimensions(dims.kernel_output_feature_dimension()), false);
+  bool is_picked = true;
+  const auto look = [&](Index tap, int64_t, int64_t feature, double number) {
     Index& known = taps[feature % convolution.outputs()];
     is_picked &=
         number == 1 && !has_tap[feature] && (known.empty() || known == tap);
     has_tap[feature] = true;
     known = std::move(tap);
   };
-  numbers->EachCell<double>(look);
-  if (!is_picked || !absl::c_all_of(has_tap, [](bool has) { return has; })) {
+  if (!ForEachElement(convolution, context, look) || !is_picked ||
+      !absl::c_all_of(has_tap, [](bool has) { return has; })) {
+    return std::nullopt;
+  }
+  return taps;
+}
+
+// The tap through which each input feature of a group is added to the only
+// output feature, empty for none; nothing if there are several, if groups
+// differ, or if nothing is added.
+std::optional<std::vector<Index>> AddedTaps(const Convolution& convolution,
+                                            RuleContext& context) {
+  std::vector<Index> taps(convolution.inputs());
+  std::vector<int64_t> num_groups(convolution.inputs(), 0);
+  bool is_added = true;
+  const auto look = [&](Index tap, int64_t input, int64_t, double number) {
+    Index& known = taps[input];
+    is_added &= number == 1 && (known.empty() || known == tap);
+    ++num_groups[input];
+    known = std::move(tap);
+  };
+  if (!ForEachElement(convolution, context, look) || !is_added ||
+      absl::c_all_of(taps, [](const Index& tap) { return tap.empty(); }) ||
+      !absl::c_all_of(num_groups, [&](int64_t count) {
+        return count == 0 || count == convolution.groups();
+      })) {
     return std::nullopt;
   }
   return taps;
@@ -105,10 +145,107 @@ absl::StatusOr<HloInstruction*> BuildCopies(const Convolution& convolution,
   return convolution.Finish(Stacked(parts, 'o', labels));
 }
 
+// Whether the input features are the elements of windows next to each other,
+// which the result has in their places.
+bool AreTilesBack(const Convolution& convolution,
+                  const std::vector<Index>& taps) {
+  Index sizes;
+  for (const SpatialDimension& d : convolution.spatial()) {
+    if (d.stride != 1 || d.output < d.input * d.base_dilation) return false;
+    sizes.push_back(d.base_dilation);
+  }
+  std::vector<Index> places;  // in the window
+  for (const Index& tap : taps) {
+    Index place;
+    for (size_t d = 0; d < tap.size(); ++d) {
+      const SpatialDimension& each = convolution.spatial()[d];
+      place.push_back(each.pad_low - each.OffsetOf(tap[d]));
+    }
+    places.push_back(std::move(place));
+  }
+  return places == IndicesBelow(sizes);
+}
+
+HloInstruction* BuildTilesBack(const Convolution& convolution,
+                               HloInstruction* x) {
+  Labelled tiles = convolution.Input(x, false);
+  std::string taps;
+  Index sizes;
+  for (size_t d = 0; d < convolution.spatial().size(); ++d) {
+    taps += TapLabel(d);
+    sizes.push_back(convolution.spatial()[d].base_dilation);
+  }
+  tiles = SplitLabel(tiles, 'i', taps, sizes);
+  std::string order = convolution.OutputLabels();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    order.insert(order.find(PositionLabel(d)) + 1, 1, TapLabel(d));
+  }
+  tiles = Ordered(tiles, order);
+  std::vector<Padding> paddings;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const SpatialDimension& each = convolution.spatial()[d];
+    const char position = PositionLabel(d);
+    tiles = MergeLabels(tiles, Pair(position, TapLabel(d)), position);
+    paddings.push_back({position, 0, each.output - each.input * sizes[d]});
+  }
+  return convolution.Finish(Padded(tiles, paddings));
+}
+
+absl::StatusOr<HloInstruction*> BuildSum(const Convolution& convolution,
+                                         const std::vector<Index>& taps,
+                                         HloInstruction* x) {
+  const Labelled padded = convolution.PaddedInput(convolution.Input(x, false));
+  const std::string labels = convolution.OutputLabels();
+  std::vector<Labelled> parts;
+  for (size_t i = 0; i < taps.size(); ++i) {
+    if (taps[i].empty()) continue;
+    const Labelled feature =
+        WithoutUnits(Sliced(padded, {{'i', static_cast<int64_t>(i), 1}}), "i");
+    const Labelled part = Converted(convolution.InputAt(feature, taps[i]),
+                                    convolution.accumulation().type);
+    parts.push_back(Ordered(part, part.Those(labels)));
+  }
+  return convolution.Finish(SumFromZero(parts));
+}
+
+// For the gradient of patches: a convolution to one feature of each group.
+void ProposeSum(const Convolution& convolution, RuleContext& context,
+                std::vector<Proposal>& proposals) {
+  const HloInstruction& root = convolution.instruction();
+  if (convolution.outputs() > 1 || root.batch_group_count() > 1) return;
+  std::optional<std::vector<Index>> taps = AddedTaps(convolution, context);
+  if (!taps.has_value()) return;
+  const bool are_tiles = AreTilesBack(convolution, *taps);
+  if (!are_tiles && (!Convolution::Of(root, context).has_value() ||
+                     convolution.inputs() > kMaxCopies ||
+                     absl::c_any_of(convolution.spatial(), [](const auto& d) {
+                       return d.base_dilation > 1;
+                     }))) {
+    return;
+  }
+  Propose(
+      CopiesRule(), root, {root.operand(0)},
+      [convolution, taps = *std::move(taps),
+       are_tiles](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        if (are_tiles) return BuildTilesBack(convolution, x[0]);
+        return InOwnKernel(x, [&](absl::Span<HloInstruction* const> own) {
+          return BuildSum(convolution, taps, own[0]);
+        });
+      },
+      proposals);
+}
+
 void ProposeCopies(const HloInstruction& root, RuleContext& context,
                    std::vector<Proposal>& proposals) {
-  const std::optional<Convolution> found = Convolution::Of(root, context);
-  if (!found.has_value() || found->inputs() > 1 || found->num_taps() == 1) {
+  const std::optional<Convolution> found =
+      Convolution::OfAnyPadding(root, context);
+  if (!found.has_value()) return;
+  if (found->inputs() > 1) {
+    ProposeSum(*found, context, proposals);
+    return;
+  }
+  if (found->num_taps() == 1 || !Convolution::Of(root, context).has_value()) {
     return;
   }
   std::optional<std::vector<Index>> taps = PickedTaps(*found, context);
@@ -139,7 +276,8 @@ const Rule& CopiesRule() {
       "Rewrites a convolution whose kernel the module determines, and that "
       "picks one element of the window for each output feature, as a "
       "concatenation of up to 64 slices, if these features are not the last "
-      "dimension, or as a transposition where windows do not overlap. "
+      "dimension, or as a transposition where windows do not overlap; and "
+      "their gradients as sums of slices, or transpositions. "
       "Infinities and not-a-numbers do not reach other "
       "elements of the window.",
       &ProposeCopies};
