@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hloenv
 from support.captures import capture_jax, check_decided, rules
 
 pytestmark = pytest.mark.jax
@@ -46,6 +47,10 @@ A, B = whole(64, 17), whole(17, 80, seed=1)
             lambda a, b: (a[:, None] + b[None]).max(-1),
             (whole(70, 24, dtype=np.float64), whole(64, 24, dtype=np.float64)),
         ),
+        # Over several dimensions.
+        (lambda a, b: jnp.abs(a[:, :, None] - b[None]).sum((0, 1)), (A, B)),
+        (lambda a, b: jnp.abs(a[:, :, None] - b[None]).max(), (A, B)),
+        (lambda a, b: (a[:, None, :, None] < b[None, :, None]).sum((1, 2)), (whole(30, 40), whole(12, 40))),
         # One array along both dimensions, one without the reduced dimension, a number.
         (lambda x, y, c: (x[:, None] * x[:, :, None] + y).max(1) * c, (whole(70, 70), whole(70), np.float32(3))),
         (lambda x, y, c: (jnp.where(x > c, x, y[..., None])[..., None] - x.T[None] * c).sum(1), (whole(70, 70), whole(70), np.float32(3))),
@@ -63,6 +68,8 @@ def test_results_are_equal_bit_for_bit(fn, arrays):
 @pytest.mark.compile
 def test_numbers_that_are_not_finite():
     a, b = A.copy(), B.copy()
+    # Of 530 numbers, there are loops over parts of the sum.
+    a, b = np.tile(a, (1, 31)), np.tile(b, (31, 1))
     a[3, 4], a[5, 6], b[7, 8], b[9, 10] = np.nan, np.inf, -np.inf, np.nan
     module, alternatives = captured(
         lambda a, b: ((a[:, :, None] + b).max(1), (a[:, :, None] - b).sum(1)), a, b
@@ -114,11 +121,13 @@ def test_random_programs(seed):
         # As many numbers as are reduced; few results; short rows, and of them; narrow numbers.
         (lambda a: (a * 2).sum(1), (whole(64, 17, 80),)),
         (lambda a, b: (a[:, :, None] + b).min(1), (whole(12, 17), whole(17, 80))),
+        (lambda a, b: (a[:, None] + b[None]).min(), (whole(700), whole(900))),
         (lambda a, b: (a[:, :, None] + b).min(1), (whole(900, 17), whole(17, 7))),
         (lambda a, b: (a[:, :, None] + b).min(1), (whole(900, 17), whole(17, 15))),
         (lambda a, b: (a[:, :8, None] + b[:8]).min(1), (A, B)),
         (lambda a, b: (a[:, :, None] + b).min(1), (A.astype(np.float16), B.astype(np.float16))),
-        # What the library computes as fast.
+        # What the library computes as fast; functions that get another form.
+        (lambda a, b: jnp.sin(a[:, :, None] - b).max(1), (A, B)),
         (lambda a, b: (a[:, :, None] * b).sum(1), (A, B)),
         (lambda a, b: jnp.log1p(a[:, :, None] * b).max(1), (A, B)),
         # What is computed has another reader.
@@ -128,6 +137,39 @@ def test_random_programs(seed):
 def test_others_are_left(fn, arrays):
     _, alternatives = captured(fn, *arrays)
     assert rules(alternatives) == []
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.compile
+def test_long_sums_round_as_little_as_others(engine):
+    def sums(a, b):
+        return jnp.abs(a[:, None] - b[None]).sum(0)
+
+    a = np.full(100_003, 0.1, np.float32)
+    b = np.linspace(0, 0.09, 1024, dtype=np.float32)
+    _, alternatives = captured(sums, a, b)
+    decided = alternatives.apply([1])
+    (found,) = hloenv.compile(decided, engine=engine, isolate=False)(a, b)
+    wanted = (a[:1, None].astype(np.float64) - b)[0] * len(a)
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=2e-6)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("rule", ["blocked", "chain"])
+def test_products_that_others_read_are_computed_once(rule):
+    """Rounded once only, they may be larger than their largest."""
+    count = {"blocked": 100, "chain": 8}[rule]
+
+    def below(x, q):
+        s = jnp.abs(x[:, None] * q)
+        return jnp.sqrt(s.max(0) - s)
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=n).astype(np.float32) for n in (count, 1500)]
+    _, alternatives = capture_jax(below, *arrays, name="reduce-forms", rule=rule)
+    decided = alternatives.apply([1] * len(alternatives))
+    (found,) = hloenv.compile(decided, engine="jaxlib", isolate=False)(*arrays)
+    assert np.isfinite(np.asarray(found)).all()
 
 
 @pytest.mark.compile

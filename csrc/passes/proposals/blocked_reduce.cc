@@ -7,9 +7,10 @@
 // Before:  s = f32[200,300] reduce(abs(a[:,:,None] - b[None,:,:]): f32[200,64,
 //              300], 0), dimensions={1}, add
 // After:   s = 0; for k = 0, 4, 8, ...:
-//          s = ((s + abs(a[:,k] - b[k,:])) + abs(a[:,k+1] - b[k+1,:])) + ...
+//          s = s + ((abs(a[:,k] - b[k,:]) + abs(a[:,k+1] - b[k+1,:])) + ...)
 //
 // The first elements, if four does not divide their number, come before that.
+// Sums of many are sums of parts, each with a loop inside the loop.
 #include <numeric>
 
 #include "absl/algorithm/container.h"
@@ -28,10 +29,14 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-// Elements of each iteration; the least of each reduction, and results.
+// Elements of each iteration; iterations whose sums are added up; the least
+// elements of each reduction, and results.
 constexpr int64_t kTogether = 4;
+constexpr int64_t kTripsOfPart = 32;
 constexpr int64_t kMinReduced = 9;
 constexpr int64_t kMinResults = 1024;
+// Results from which functions get another form.
+constexpr int64_t kManyResults = 8192;
 // Results of each row, which are vectors: of others, half are wasted.
 constexpr int64_t kMinRow = 8;
 constexpr int64_t kAnyRow = 16;
@@ -47,14 +52,15 @@ constexpr size_t kMostArrays = 16;
 
 struct BlockedReduce {
   HloOpcode operation;
-  int64_t size;      // elements of each reduction
-  int64_t together;  // those of an iteration
+  int64_t dimension;  // that a loop goes over
+  int64_t together;   // elements of an iteration
   SlicedOperations values;
 };
 
-FixedIndices ElementAt(const HloInstruction& reduce, int64_t index) {
+FixedIndices ElementAt(const HloInstruction& reduce, int64_t dimension,
+                       int64_t index) {
   FixedIndices fixed(RankOf(reduce.operand(0)->shape()), kAll);
-  fixed[reduce.dimensions(0)] = index;
+  fixed[dimension] = index;
   return fixed;
 }
 
@@ -77,19 +83,90 @@ int64_t FixedOf(const LeafRead& read) {
          read.fixed.begin();
 }
 
-// Whether jaxlib's library computes these elements as fast: sums of products of
-// two arrays are dots there, and it has a logarithm of 1 + x.
-bool IsOfLibrary(const HloInstruction& reduce, HloOpcode operation,
-                 const SlicedOperations& values) {
+// How fast LLVM's vectors of an operation are: those of some functions are
+// slower than the library's, and others get another form (math-forms), if there
+// are many elements.
+enum class Speed { kFast, kOtherForm, kSlow };
+
+Speed SpeedOf(const HloInstruction& each) {
+  const xla::PrimitiveType type = each.shape().element_type();
+  const bool is_complex = absl::c_any_of(each.operands(), [](const auto* x) {
+    return xla::ShapeUtil::ElementIsComplex(x->shape());
+  });
+  switch (each.opcode()) {
+    case HloOpcode::kAdd:
+    case HloOpcode::kBroadcast:
+    case HloOpcode::kComplex:
+    case HloOpcode::kConvert:
+    case HloOpcode::kImag:
+    case HloOpcode::kMultiply:
+    case HloOpcode::kNegate:
+    case HloOpcode::kReal:
+    case HloOpcode::kReshape:
+    case HloOpcode::kSubtract:
+    case HloOpcode::kTranspose:
+      return Speed::kFast;
+    case HloOpcode::kAbs:
+    case HloOpcode::kAnd:
+    case HloOpcode::kCeil:
+    case HloOpcode::kClamp:
+    case HloOpcode::kCompare:
+    case HloOpcode::kFloor:
+    case HloOpcode::kIsFinite:
+    case HloOpcode::kMaximum:
+    case HloOpcode::kMinimum:
+    case HloOpcode::kNot:
+    case HloOpcode::kOr:
+    case HloOpcode::kPopulationCount:
+    case HloOpcode::kSelect:
+    case HloOpcode::kShiftLeft:
+    case HloOpcode::kShiftRightArithmetic:
+    case HloOpcode::kShiftRightLogical:
+    case HloOpcode::kSign:
+    case HloOpcode::kSqrt:
+    case HloOpcode::kXor:
+      return is_complex ? Speed::kSlow : Speed::kFast;
+    case HloOpcode::kDivide:
+      if (is_complex) return Speed::kSlow;
+      return xla::primitive_util::IsFloatingPointType(type) ? Speed::kFast
+                                                            : Speed::kOtherForm;
+    case HloOpcode::kErf:
+    case HloOpcode::kExp:
+    case HloOpcode::kLogistic:
+    case HloOpcode::kRsqrt:
+    case HloOpcode::kTanh:
+      return type == xla::F32 ? Speed::kFast : Speed::kSlow;
+    case HloOpcode::kAtan2:
+    case HloOpcode::kCbrt:
+    case HloOpcode::kCos:
+    case HloOpcode::kPower:
+    case HloOpcode::kRemainder:
+    case HloOpcode::kSin:
+    case HloOpcode::kTan:
+      return is_complex ? Speed::kSlow : Speed::kOtherForm;
+    default:
+      return Speed::kSlow;
+  }
+}
+
+// Whether all that is computed is fast for so many results.
+bool IsFast(const SlicedOperations& values, int64_t results) {
+  return absl::c_all_of(values.inner(), [&](const HloInstruction* each) {
+    const Speed speed = SpeedOf(*each);
+    return speed == Speed::kFast ||
+           (speed == Speed::kOtherForm && results >= kManyResults);
+  });
+}
+
+// Whether it is a sum of products of two arrays, which is a dot in jaxlib's
+// library.
+bool IsDot(const HloInstruction& reduce, HloOpcode operation,
+           const SlicedOperations& values) {
   const HloOpcode last = reduce.operand(0)->opcode();
-  const bool is_scaled =
-      last == HloOpcode::kMultiply || last == HloOpcode::kDivide;
   return reduce.shape().element_type() == xla::F32 &&
-         ((operation == HloOpcode::kAdd && is_scaled &&
-           absl::c_count_if(values.inner(), IsComputed) == 1) ||
-          absl::c_any_of(values.inner(), [](const HloInstruction* each) {
-            return each->opcode() == HloOpcode::kLog1p;
-          }));
+         operation == HloOpcode::kAdd &&
+         (last == HloOpcode::kMultiply || last == HloOpcode::kDivide) &&
+         absl::c_count_if(values.inner(), IsComputed) == 1;
 }
 
 // Whether the arrays are so much smaller than what is computed of them, in rows
@@ -113,33 +190,53 @@ bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
          (transposed == 0 || has_vectors);
 }
 
+// The dimension that a loop goes over, the last one only if no other is
+// reduced; nothing if all are short.
+std::optional<int64_t> LoopDimensionOf(const HloInstruction& reduce) {
+  std::vector<int64_t> reduced(reduce.dimensions().begin(),
+                               reduce.dimensions().end());
+  absl::c_sort(reduced);
+  for (const int64_t d : reduced) {
+    if (reduce.operand(0)->shape().dimensions(d) >= kMinReduced) return d;
+  }
+  return std::nullopt;
+}
+
 std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
                                              RuleContext& context) {
   if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 2 ||
-      reduce.dimensions().size() != 1) {
+      reduce.operand(0)->user_count() > 1 || reduce.operand(0)->IsRoot()) {
+    return std::nullopt;
+  }
+  const std::optional<int64_t> dimension = LoopDimensionOf(reduce);
+  const xla::PrimitiveType type = reduce.shape().element_type();
+  if (!dimension.has_value() || AccumulationType(type) != type) {
     return std::nullopt;
   }
   const xla::Shape& shape = reduce.operand(0)->shape();
-  const int64_t size = shape.dimensions(reduce.dimensions(0));
-  const int64_t rank = RankOf(reduce.shape());
-  const xla::PrimitiveType type = reduce.shape().element_type();
-  if (size < kMinReduced || rank == 0 || AccumulationType(type) != type ||
-      reduce.shape().dimensions(rank - 1) < kMinRow ||
-      xla::ShapeUtil::ElementsIn(reduce.shape()) < kMinResults) {
+  const xla::Shape results = xla::ShapeUtil::DeleteDimension(*dimension, shape);
+  const int64_t num_results = xla::ShapeUtil::ElementsIn(results);
+  const int64_t rank = RankOf(results);
+  if (rank == 0 || results.dimensions(rank - 1) < kMinRow ||
+      num_results < kMinResults) {
     return std::nullopt;
   }
   const std::optional<HloOpcode> operation = ReductionOf(reduce, context);
-  if (!operation.has_value()) return std::nullopt;
+  if (!operation.has_value() || (reduce.dimensions().size() > 1 &&
+                                 !IsNeutral(*reduce.operand(1), *operation))) {
+    return std::nullopt;
+  }
   const bool is_large =
-      xla::ShapeUtil::ByteSizeOfElements(reduce.shape()) > kLargeBytes;
+      xla::ShapeUtil::ByteSizeOfElements(results) > kLargeBytes;
   const int64_t together = is_large ? 2 * kTogether : kTogether;
   BlockedReduce result = {
-      *operation, size, together,
-      SlicedOperations(*reduce.operand(0), reduce, ElementAt(reduce, 0),
-                       together, context,
+      *operation, *dimension, together,
+      SlicedOperations(*reduce.operand(0), reduce,
+                       ElementAt(reduce, *dimension, 0), together, context,
                        SlicedOperations::Broadcasts::kLeaves)};
-  if (IsOfLibrary(reduce, *operation, result.values)) return std::nullopt;
-  if (!AreSmaller(result.values, shape, reduce.shape().dimensions(rank - 1))) {
+  if (IsDot(reduce, *operation, result.values) ||
+      !IsFast(result.values, num_results) ||
+      !AreSmaller(result.values, shape, results.dimensions(rank - 1))) {
     return std::nullopt;
   }
   return result;
@@ -175,70 +272,175 @@ absl::StatusOr<HloInstruction*> RowAt(HloInstruction* array,
   return xla::MakeReshapeHlo(shape.dimensions().subspan(1), row);
 }
 
-absl::StatusOr<HloInstruction*> BuildBlocks(
-    const BlockedReduce& blocked, const HloInstruction& root,
-    absl::Span<HloInstruction* const> x) {
-  const SlicedOperations& values = blocked.values;
-  const int64_t before = blocked.size % blocked.together;
-  std::vector<HloInstruction*> terms;
-  for (int64_t i = 0; i < before; ++i) {
-    terms.push_back(values.At(ElementAt(root, i), x.subspan(1)));
-  }
-  std::vector<HloInstruction*> state = {
-      ChainOf(root, blocked.operation, x[0], terms)};
-  for (const LeafRead& read : values.reads()) {
-    HloInstruction* leaf = x[1 + read.leaf];
-    if (!FixesNone(read.fixed)) {
-      HLOENV_ASSIGN_OR_RETURN(leaf, WithFirst(leaf, FixedOf(read)));
-    }
-    state.push_back(leaf);
-  }
-  absl::Status status = absl::OkStatus();
-  const auto body = [&](HloInstruction* index,
-                        absl::Span<HloInstruction* const> parts)
-      -> std::vector<HloInstruction*> {
-    const auto number = [index](int64_t value) {
-      return index->AddInstruction(HloInstruction::CreateConstant(
-          xla::LiteralUtil::CreateR0(static_cast<int32_t>(value))));
-    };
-    const auto binary = [](HloOpcode opcode, HloInstruction* a,
-                           HloInstruction* b) {
-      return a->AddInstruction(
-          HloInstruction::CreateBinary(a->shape(), opcode, a, b));
-    };
-    HloInstruction* first =
-        binary(HloOpcode::kMultiply, index, number(blocked.together));
-    HloInstruction* result = parts[0];
-    for (int64_t i = 0; i < blocked.together; ++i) {
-      HloInstruction* at = binary(HloOpcode::kAdd, first, number(before + i));
-      const auto elements = [&](const LeafRead& wanted) -> HloInstruction* {
-        const auto read = absl::c_find_if(
-            values.reads(),
-            [&](const auto& each) { return ReadsAlike(each, wanted); });
-        HloInstruction* part = parts[1 + (read - values.reads().begin())];
-        const HloInstruction& leaf = *values.leaves()[wanted.leaf];
-        if (FixesNone(wanted.fixed)) {
-          return IsConstantNumber(leaf) ? index->AddInstruction(leaf.Clone())
-                                        : part;
-        }
-        absl::StatusOr<HloInstruction*> row = RowAt(part, at);
-        status.Update(row.status());
-        return row.ok() ? *row : part;
-      };
-      result = binary(blocked.operation, result,
-                      values.At(ElementAt(root, 0), elements));
-    }
-    std::vector<HloInstruction*> next(parts.begin(), parts.end());
-    next[0] = result;
-    return next;
-  };
-  HloInstruction* result =
-      CountedLoop(static_cast<int32_t>(blocked.size / blocked.together), state,
-                  body)
-          .front();
-  HLOENV_RETURN_IF_ERROR(status);
-  return result;
+HloInstruction* Both(HloOpcode opcode, HloInstruction* a, HloInstruction* b) {
+  return a->AddInstruction(
+      HloInstruction::CreateBinary(a->shape(), opcode, a, b));
 }
+
+HloInstruction* NumberBeside(HloInstruction* beside, int64_t value) {
+  return beside->AddInstruction(HloInstruction::CreateConstant(
+      xla::LiteralUtil::CreateR0(static_cast<int32_t>(value))));
+}
+
+// The loops in place of a reduction. Their state is the result up to there, and
+// the arrays that the elements are computed of.
+class Loops {
+ public:
+  Loops(const BlockedReduce& blocked, const HloInstruction& root)
+      : blocked_(blocked), root_(root) {}
+
+  // From the images of the initial value and of the leaves.
+  absl::StatusOr<HloInstruction*> Build(absl::Span<HloInstruction* const> x) {
+    const xla::Shape& shape = root_.operand(0)->shape();
+    const int64_t size = shape.dimensions(blocked_.dimension);
+    const int64_t before = size % blocked_.together;
+    const int64_t trips = size / blocked_.together;
+    // XLA takes `0 + x` for `x`, which is another sum of negative zeros.
+    HloInstruction* result =
+        x[0]->AddInstruction(HloInstruction::CreateBroadcast(
+            xla::ShapeUtil::DeleteDimension(blocked_.dimension, shape),
+            BarrierOf(x[0]), {}));
+    for (int64_t i = 0; i < before; ++i) {
+      result = Both(
+          blocked_.operation, result,
+          values().At(ElementAt(root_, blocked_.dimension, i), x.subspan(1)));
+    }
+    std::vector<HloInstruction*> arrays;
+    for (const LeafRead& read : values().reads()) {
+      HloInstruction* leaf = x[1 + read.leaf];
+      if (!FixesNone(read.fixed)) {
+        HLOENV_ASSIGN_OR_RETURN(leaf, WithFirst(leaf, FixedOf(read)));
+      }
+      arrays.push_back(leaf);
+    }
+    // Of long sums, parts are added up first, which rounds less.
+    const bool has_parts = IsRounded() && trips > kTripsOfPart;
+    const int64_t alone = has_parts ? trips % kTripsOfPart : trips;
+    if (alone > 0) {
+      result = Loop(alone, result, NumberBeside(result, before), arrays);
+    }
+    if (has_parts) {
+      result = LoopOverParts(trips / kTripsOfPart, result,
+                             before + alone * blocked_.together, arrays);
+    }
+    HLOENV_RETURN_IF_ERROR(status_);
+    std::vector<int64_t> rest;
+    for (const int64_t d : root_.dimensions()) {
+      if (d != blocked_.dimension) rest.push_back(d - (d > blocked_.dimension));
+    }
+    if (rest.empty()) return result;
+    return xla::MakeReduceHlo(result, x[0], rest, blocked_.operation);
+  }
+
+ private:
+  const SlicedOperations& values() const { return blocked_.values; }
+
+  bool IsRounded() const {
+    return xla::primitive_util::IsFloatingPointType(
+               root_.shape().element_type()) &&
+           (blocked_.operation == HloOpcode::kAdd ||
+            blocked_.operation == HloOpcode::kMultiply);
+  }
+
+  // After `trips` iterations from the element `first`, a number, on.
+  HloInstruction* Loop(int64_t trips, HloInstruction* result,
+                       HloInstruction* first,
+                       absl::Span<HloInstruction* const> arrays) {
+    std::vector<HloInstruction*> state = {result, first};
+    state.insert(state.end(), arrays.begin(), arrays.end());
+    const auto body = [this](HloInstruction* index,
+                             absl::Span<HloInstruction* const> parts) {
+      HloInstruction* at = Both(HloOpcode::kAdd, parts[1],
+                                Both(HloOpcode::kMultiply, index,
+                                     NumberBeside(index, blocked_.together)));
+      std::vector<HloInstruction*> terms;
+      for (int64_t i = 0; i < blocked_.together; ++i) {
+        terms.push_back(TermAt(Both(HloOpcode::kAdd, at, NumberBeside(at, i)),
+                               parts.subspan(2)));
+      }
+      for (size_t apart = 1; apart < terms.size(); apart *= 2) {
+        for (size_t i = 0; i < terms.size(); i += 2 * apart) {
+          terms[i] = Both(blocked_.operation, terms[i], terms[i + apart]);
+        }
+      }
+      std::vector<HloInstruction*> next(parts.begin(), parts.end());
+      next[0] = Both(blocked_.operation, parts[0], terms[0]);
+      return next;
+    };
+    return CountedLoop(static_cast<int32_t>(trips), state, body).front();
+  }
+
+  // A sum over such loops keeps what it rounds off, and adds that, too.
+  HloInstruction* LoopOverParts(int64_t trips, HloInstruction* result,
+                                int64_t first,
+                                absl::Span<HloInstruction* const> arrays) {
+    std::vector<HloInstruction*> state = {result, NeutralBeside(result)};
+    state.insert(state.end(), arrays.begin(), arrays.end());
+    const auto body = [this, first](HloInstruction* index,
+                                    absl::Span<HloInstruction* const> parts) {
+      HloInstruction* at =
+          Both(HloOpcode::kAdd,
+               Both(HloOpcode::kMultiply, index,
+                    NumberBeside(index, kTripsOfPart * blocked_.together)),
+               NumberBeside(index, first));
+      HloInstruction* start = NeutralBeside(parts[0]);
+      HloInstruction* part = Loop(kTripsOfPart, start, at, parts.subspan(2));
+      std::vector<HloInstruction*> next(parts.begin(), parts.end());
+      if (blocked_.operation == HloOpcode::kMultiply) {
+        next[0] = Both(HloOpcode::kMultiply, parts[0], part);
+        return next;
+      }
+      HloInstruction* added = Both(HloOpcode::kSubtract, part, parts[1]);
+      next[0] = Both(HloOpcode::kAdd, parts[0], added);
+      HloInstruction* off =
+          Both(HloOpcode::kSubtract,
+               Both(HloOpcode::kSubtract, next[0], parts[0]), added);
+      HloInstruction* is_finite =
+          index->AddInstruction(HloInstruction::CreateUnary(
+              xla::ShapeUtil::ChangeElementType(off->shape(), xla::PRED),
+              HloOpcode::kIsFinite, next[0]));
+      next[1] = index->AddInstruction(HloInstruction::CreateTernary(
+          off->shape(), HloOpcode::kSelect, is_finite, off, start));
+      return next;
+    };
+    return CountedLoop(static_cast<int32_t>(trips), state, body).front();
+  }
+
+  // An array like `result` of the number that changes no sum, or product.
+  HloInstruction* NeutralBeside(HloInstruction* result) {
+    const xla::PrimitiveType type = result->shape().element_type();
+    HloInstruction* number = result->AddInstruction(
+        HloInstruction::CreateConstant(blocked_.operation == HloOpcode::kAdd
+                                           ? xla::LiteralUtil::Zero(type)
+                                           : xla::LiteralUtil::One(type)));
+    return result->AddInstruction(
+        HloInstruction::CreateBroadcast(result->shape(), number, {}));
+  }
+
+  // The elements at an index, a number.
+  HloInstruction* TermAt(HloInstruction* at,
+                         absl::Span<HloInstruction* const> arrays) {
+    const auto elements = [&](const LeafRead& wanted) -> HloInstruction* {
+      const auto read = absl::c_find_if(
+          values().reads(),
+          [&](const auto& each) { return ReadsAlike(each, wanted); });
+      HloInstruction* array = arrays[read - values().reads().begin()];
+      const HloInstruction& leaf = *values().leaves()[wanted.leaf];
+      if (FixesNone(wanted.fixed)) {
+        return IsConstantNumber(leaf) ? at->AddInstruction(leaf.Clone())
+                                      : array;
+      }
+      absl::StatusOr<HloInstruction*> row = RowAt(array, at);
+      status_.Update(row.status());
+      return row.ok() ? *row : array;
+    };
+    return values().At(ElementAt(root_, blocked_.dimension, 0), elements);
+  }
+
+  const BlockedReduce& blocked_;
+  const HloInstruction& root_;
+  absl::Status status_ = absl::OkStatus();
+};
 
 }  // namespace
 
@@ -261,7 +463,7 @@ const Rule& BlockedRule() {
         Propose(
             BlockedRule(), root, std::move(reads),
             [blocked = *blocked, &root](absl::Span<HloInstruction* const> x) {
-              return BuildBlocks(blocked, root, x);
+              return Loops(blocked, root).Build(x);
             },
             proposals);
       }};

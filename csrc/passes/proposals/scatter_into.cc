@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposes scatters into an array for its sum with a scatter into zeros: the
-// gradient of `table[i]` is an array of the table's size that is mostly zero,
-// and a step of gradient descent adds a multiple of it to the table.
+// Proposes scatters of rows into an array for its sum with a scatter into
+// zeros: the gradient of `table[i]` is an array of the table's size that is
+// mostly zero, and a step of gradient descent adds a multiple of it to the
+// table.
 //
 // Before:  g = scatter-add(zeros, i, u)
 //          t = table - 0.1 * g
-// After:   t = scatter-add(table, i, -(u * 0.1))
+// After:   own = f32[len(i), ...] the rows of g, each at the place of one of
+//                the updates that it is the sum of
+//          t = scatter-add(table, i, -(0.1 * own)) of these places
+//
+// Updates of one row are added up first, as in g: added to the table one by
+// one, small ones would be lost.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/reduce_rules.h"
+#include "support/status.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/literal_util.h"
+#include "xla/service/hlo_creation_utils.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -23,87 +36,136 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 using xla::HloScatterInstruction;
 
-// Elements of the array, and how many times as many as those of the updates;
-// scatters, and operations between one and the sum.
+// Elements of the array, of each row, and how many times as many as those of
+// the updates; scatters, and operations between one and the sum.
 constexpr int64_t kMinScattered = int64_t{1} << 10;
-constexpr int64_t kTimesAsMany = 2;
+constexpr int64_t kMinWidth = 16;
+constexpr int64_t kTimesAsMany = 8;
 constexpr size_t kMostTerms = 8;
-constexpr size_t kMostDeep = 16;
+constexpr size_t kMostSteps = 8;
+
+// An operation on all elements of what is scattered, with a number or, if it is
+// a negation, null.
+struct ScaledBy {
+  HloOpcode opcode;
+  const HloInstruction* number;
+};
+
+struct ScatteredSum {
+  const HloInstruction* array;
+  std::vector<ScaledBy> steps;  // the last first
+  std::vector<const HloScatterInstruction*> terms;
+};
 
 bool HasOneReader(const HloInstruction& value) {
   return value.user_count() == 1 && !value.IsRoot();
 }
 
-bool IsZero(const HloInstruction& value) {
-  const HloInstruction& number =
-      value.opcode() == HloOpcode::kBroadcast ? *value.operand(0) : value;
-  return number.opcode() == HloOpcode::kConstant && number.literal().IsAll(0);
-}
-
-// The number that all elements of a product with it are multiplied by.
-const HloInstruction* FactorOf(const HloInstruction& value) {
+// The finite number that all elements of an array are; null for others.
+const HloInstruction* FiniteNumberOf(const HloInstruction& value) {
   if (value.opcode() != HloOpcode::kBroadcast) return nullptr;
-  const HloInstruction* number = value.operand(0);
-  return RankOf(number->shape()) == 0 ? number : nullptr;
+  const HloInstruction& number = *value.operand(0);
+  if (number.opcode() != HloOpcode::kConstant || RankOf(number.shape()) != 0) {
+    return nullptr;
+  }
+  const absl::StatusOr<xla::Literal> literal =
+      number.literal().Convert(xla::F64);
+  return literal.ok() && std::isfinite(literal->data<double>()[0]) ? &number
+                                                                   : nullptr;
 }
 
-// A scatter, and what its updates are multiplied by, the last first; null for
-// a negation.
-struct Term {
-  const HloScatterInstruction* scatter;
-  std::vector<const HloInstruction*> factors;
-};
+bool IsZero(const HloInstruction& value) {
+  const HloInstruction* number =
+      value.opcode() == HloOpcode::kConstant ? &value : FiniteNumberOf(value);
+  return number != nullptr && number->literal().IsAll(0);
+}
 
-struct ScatteredSum {
-  const HloInstruction* array;
-  std::vector<Term> terms;
-};
+// Whether a scatter adds whole rows, at places that one number each says.
+bool AddsRows(const HloScatterInstruction& scatter) {
+  const xla::ScatterDimensionNumbers& dims =
+      scatter.scatter_dimension_numbers();
+  if (!IsPlain(scatter) || scatter.scatter_operand_count() != 1 ||
+      OperationOf(*scatter.to_apply()) != HloOpcode::kAdd ||
+      dims.inserted_window_dims_size() != 1 ||
+      dims.inserted_window_dims(0) != 0 ||
+      dims.scatter_dims_to_operand_dims_size() != 1 ||
+      dims.scatter_dims_to_operand_dims(0) != 0 ||
+      dims.input_batching_dims_size() != 0) {
+    return false;
+  }
+  const xla::Shape& indices = scatter.scatter_indices()->shape();
+  const xla::Shape& updates = scatter.scatter_updates()[0]->shape();
+  const xla::PrimitiveType type = indices.element_type();
+  const int64_t last = RankOf(indices) - 1;
+  if ((type != xla::S32 && type != xla::S64 && type != xla::U32) ||
+      (dims.index_vector_dim() != last && dims.index_vector_dim() <= last) ||
+      scatter.shape().dimensions(0) > std::numeric_limits<int32_t>::max()) {
+    return false;
+  }
+  // The windows are the last dimensions of the updates.
+  const int64_t windows = dims.update_window_dims_size();
+  for (int64_t i = 0; i < windows; ++i) {
+    const int64_t d = RankOf(updates) - windows + i;
+    if (dims.update_window_dims(i) != d ||
+        updates.dimensions(d) != scatter.shape().dimensions(1 + i)) {
+      return false;
+    }
+  }
+  return windows == RankOf(scatter.shape()) - 1;
+}
 
-// Takes a value apart that nothing else reads, into scatters that start from
-// zeros; false if it is another one, or deeper than `depth`.
-bool FindTerms(const HloInstruction& value,
-               std::vector<const HloInstruction*> factors, size_t depth,
-               std::vector<Term>& terms) {
+// Takes a sum apart that nothing else reads, into scatters that start from
+// zeros; false if it is another value.
+bool FindTerms(const HloInstruction& value, size_t depth,
+               std::vector<const HloScatterInstruction*>& terms) {
   if (!HasOneReader(value) || terms.size() > kMostTerms || depth == 0) {
     return false;
   }
-  --depth;
-  switch (value.opcode()) {
-    case HloOpcode::kAdd:
-      return FindTerms(*value.operand(0), factors, depth, terms) &&
-             FindTerms(*value.operand(1), factors, depth, terms);
-    case HloOpcode::kNegate:
-      factors.push_back(nullptr);
-      return FindTerms(*value.operand(0), std::move(factors), depth, terms);
-    case HloOpcode::kMultiply: {
-      const bool is_right = FactorOf(*value.operand(1)) != nullptr;
-      const HloInstruction* factor = FactorOf(*value.operand(is_right ? 1 : 0));
-      if (factor == nullptr) return false;
-      factors.push_back(factor);
-      return FindTerms(*value.operand(is_right ? 0 : 1), std::move(factors),
-                       depth, terms);
-    }
-    case HloOpcode::kScatter: {
-      const auto& scatter = *xla::Cast<HloScatterInstruction>(&value);
-      if (!IsPlain(value) || scatter.scatter_operand_count() != 1 ||
-          OperationOf(*scatter.to_apply()) != HloOpcode::kAdd) {
+  if (value.opcode() == HloOpcode::kAdd) {
+    return FindTerms(*value.operand(0), depth - 1, terms) &&
+           FindTerms(*value.operand(1), depth - 1, terms);
+  }
+  if (value.opcode() != HloOpcode::kScatter) return false;
+  const auto& scatter = *xla::Cast<HloScatterInstruction>(&value);
+  if (!AddsRows(scatter)) return false;
+  terms.push_back(&scatter);
+  const HloInstruction& start = *scatter.scatter_operands()[0];
+  return IsZero(start) || FindTerms(start, depth - 1, terms);
+}
+
+// The same with operations on it.
+bool FindScatters(const HloInstruction* value, ScatteredSum& sum) {
+  while (sum.steps.size() < kMostSteps && HasOneReader(*value)) {
+    const HloOpcode opcode = value->opcode();
+    if (opcode == HloOpcode::kNegate) {
+      sum.steps.push_back({opcode, nullptr});
+      value = value->operand(0);
+    } else if (opcode == HloOpcode::kMultiply || opcode == HloOpcode::kDivide) {
+      const HloInstruction* right = FiniteNumberOf(*value->operand(1));
+      const HloInstruction* left = opcode == HloOpcode::kMultiply
+                                       ? FiniteNumberOf(*value->operand(0))
+                                       : nullptr;
+      if (right == nullptr && left == nullptr) return false;
+      if (opcode == HloOpcode::kDivide && right->literal().IsAll(0)) {
         return false;
       }
-      const HloInstruction& start = *scatter.scatter_operands()[0];
-      terms.push_back({&scatter, factors});
-      return IsZero(start) ||
-             FindTerms(start, std::move(factors), depth, terms);
+      sum.steps.push_back({opcode, right != nullptr ? right : left});
+      value = value->operand(right != nullptr ? 0 : 1);
+    } else {
+      break;
     }
-    default:
-      return false;
   }
+  return FindTerms(*value, kMostSteps, sum.terms) &&
+         absl::c_all_of(sum.terms, [&](const HloScatterInstruction* each) {
+           return each->scatter_indices()->shape().element_type() ==
+                  sum.terms[0]->scatter_indices()->shape().element_type();
+         });
 }
 
 int64_t UpdatesOf(const ScatteredSum& sum) {
   int64_t elements = 0;
-  for (const Term& term : sum.terms) {
-    elements +=
-        xla::ShapeUtil::ElementsIn(term.scatter->scatter_updates()[0]->shape());
+  for (const HloScatterInstruction* each : sum.terms) {
+    elements += xla::ShapeUtil::ElementsIn(each->scatter_updates()[0]->shape());
   }
   return elements;
 }
@@ -120,90 +182,239 @@ std::optional<ScatteredSum> ScatteredSumOf(const HloInstruction& root,
   const bool is_difference = root.opcode() == HloOpcode::kSubtract;
   const xla::PrimitiveType type = root.shape().element_type();
   if ((!is_difference && root.opcode() != HloOpcode::kAdd) || !IsPlain(root) ||
-      xla::ShapeUtil::ElementsIn(root.shape()) < kMinScattered ||
+      RankOf(root.shape()) == 0 ||
+      xla::ShapeUtil::ElementsIn(root.shape()) <
+          std::max(kMinScattered, kMinWidth * root.shape().dimensions(0)) ||
       !IsReducible(root.shape()) || type == xla::PRED ||
+      xla::ShapeUtil::ElementIsComplex(root.shape()) ||
       AccumulationType(type) != type || IsFusedOn(root) ||
       context.IsCompared(root)) {
     return std::nullopt;
   }
   for (int64_t side = 1; side >= (is_difference ? 1 : 0); --side) {
-    ScatteredSum sum = {root.operand(1 - side), {}};
-    std::vector<const HloInstruction*> factors;
-    if (is_difference) factors.push_back(nullptr);
-    if (IsPlain(*sum.array) &&
-        FindTerms(*root.operand(side), std::move(factors), kMostDeep,
-                  sum.terms) &&
-        UpdatesOf(sum) * kTimesAsMany <=
-            xla::ShapeUtil::ElementsIn(root.shape())) {
-      return sum;
+    ScatteredSum sum = {root.operand(1 - side), {}, {}};
+    if (is_difference) sum.steps.push_back({HloOpcode::kNegate, nullptr});
+    if (!IsPlain(*sum.array) || !FindScatters(root.operand(side), sum)) {
+      continue;
     }
+    // XLA adds what nothing is done to to the array itself.
+    const bool is_left = !sum.steps.empty() || sum.terms.size() > 1;
+    const bool is_small = UpdatesOf(sum) * kTimesAsMany <=
+                          xla::ShapeUtil::ElementsIn(root.shape());
+    if (is_left && is_small) return sum;
   }
   return std::nullopt;
 }
 
-// The array, and of each term the indices, the updates and the factors.
+// The array, the indices and updates of each scatter, and the numbers.
 std::vector<const HloInstruction*> ReadsOf(const ScatteredSum& sum) {
   std::vector<const HloInstruction*> reads = {sum.array};
-  for (const Term& term : sum.terms) {
-    reads.push_back(term.scatter->scatter_indices());
-    reads.push_back(term.scatter->scatter_updates()[0]);
-    for (const HloInstruction* factor : term.factors) {
-      if (factor != nullptr) reads.push_back(factor);
-    }
+  for (const HloScatterInstruction* each : sum.terms) {
+    reads.push_back(each->scatter_indices());
+    reads.push_back(each->scatter_updates()[0]);
+  }
+  for (const ScaledBy& step : sum.steps) {
+    if (step.number != nullptr) reads.push_back(step.number);
   }
   return reads;
 }
 
-HloInstruction* Negated(HloInstruction* x) {
-  return x->AddInstruction(
-      HloInstruction::CreateUnary(x->shape(), HloOpcode::kNegate, x));
-}
+// Builds the replacement from the images of ReadsOf.
+class Scatters {
+ public:
+  Scatters(const ScatteredSum& sum, absl::Span<HloInstruction* const> x)
+      : sum_(sum), x_(x), rows_(sum.array->shape().dimensions(0)) {}
 
-HloInstruction* Scaled(HloInstruction* x, HloInstruction* number) {
-  HloInstruction* factor = x->AddInstruction(
-      HloInstruction::CreateBroadcast(x->shape(), number, {}));
-  return x->AddInstruction(HloInstruction::CreateBinary(
-      x->shape(), HloOpcode::kMultiply, x, factor));
-}
-
-// From the images of ReadsOf.
-HloInstruction* BuildScatters(const ScatteredSum& sum,
-                              absl::Span<HloInstruction* const> x) {
-  HloInstruction* array = x[0];
-  size_t next = 1;
-  for (const Term& term : sum.terms) {
-    HloInstruction* indices = x[next++];
-    HloInstruction* updates = x[next++];
-    next += term.factors.size() - absl::c_count(term.factors, nullptr);
-    size_t factor = next;
-    for (size_t i = term.factors.size(); i-- > 0;) {
-      updates = term.factors[i] == nullptr ? Negated(updates)
-                                           : Scaled(updates, x[--factor]);
+  absl::StatusOr<HloInstruction*> Build() {
+    HLOENV_RETURN_IF_ERROR(FindRows());
+    HloInstruction* places = Places();
+    HLOENV_ASSIGN_OR_RETURN(HloInstruction * owners, Owners(places));
+    // The sums, at the place of their owner.
+    HloInstruction* zero = Number(updates_->shape().element_type(), 0);
+    HloInstruction* zeros =
+        Add(HloInstruction::CreateBroadcast(updates_->shape(), zero, {}));
+    HLOENV_ASSIGN_OR_RETURN(HloInstruction * sums,
+                            Scattered(zeros, owners, updates_, false));
+    size_t number = 1 + 2 * sum_.terms.size() + sum_.steps.size() -
+                    absl::c_count_if(sum_.steps, [](const ScaledBy& step) {
+                      return step.number == nullptr;
+                    });
+    for (size_t i = sum_.steps.size(); i-- > 0;) {
+      const ScaledBy& step = sum_.steps[i];
+      sums = step.number == nullptr
+                 ? Add(HloInstruction::CreateUnary(sums->shape(), step.opcode,
+                                                   sums))
+                 : Add(HloInstruction::CreateBinary(
+                       sums->shape(), step.opcode, sums,
+                       Add(HloInstruction::CreateBroadcast(sums->shape(),
+                                                           x_[--number], {}))));
     }
-    array =
-        CloneBeside(*term.scatter, array->shape(), {array, indices, updates});
+    // Others are left out.
+    HloInstruction* is_owner =
+        Compared(xla::ComparisonDirection::kEq, owners, places);
+    HloInstruction* rows =
+        Selected(is_owner, Converted({indices_, ""}, xla::S32).value,
+                 Filled(xla::S32, rows_));
+    return Scattered(x_[0], rows, sums, true);
   }
-  return array;
-}
+
+ private:
+  HloInstruction* Add(std::unique_ptr<HloInstruction> instruction) {
+    return x_[0]->parent()->AddInstruction(std::move(instruction));
+  }
+
+  HloInstruction* Number(xla::PrimitiveType type, int64_t value) {
+    return Add(HloInstruction::CreateConstant(
+        xla::LiteralUtil::CreateR0(value).Convert(type).value()));
+  }
+
+  // The number of each update.
+  HloInstruction* Places() {
+    return Add(HloInstruction::CreateIota(
+        xla::ShapeUtil::MakeShape(xla::S32, {updates_->shape().dimensions(0)}),
+        0));
+  }
+
+  // The same number for each update.
+  HloInstruction* Filled(xla::PrimitiveType type, int64_t value) {
+    const int64_t count = updates_->shape().dimensions(0);
+    return Add(HloInstruction::CreateBroadcast(
+        xla::ShapeUtil::MakeShape(type, {count}), Number(type, value), {}));
+  }
+
+  HloInstruction* Compared(xla::ComparisonDirection direction,
+                           HloInstruction* a, HloInstruction* b) {
+    return Add(HloInstruction::CreateCompare(
+        xla::ShapeUtil::ChangeElementType(a->shape(), xla::PRED), a, b,
+        direction));
+  }
+
+  HloInstruction* Selected(HloInstruction* condition, HloInstruction* a,
+                           HloInstruction* b) {
+    return Add(HloInstruction::CreateTernary(a->shape(), HloOpcode::kSelect,
+                                             condition, a, b));
+  }
+
+  // One index and one row for each update.
+  absl::Status FindRows() {
+    std::vector<Labelled> indices, updates;
+    for (size_t i = 0; i < sum_.terms.size(); ++i) {
+      HloInstruction* own = x_[1 + 2 * i];
+      HloInstruction* rows = x_[2 + 2 * i];
+      const int64_t count = xla::ShapeUtil::ElementsIn(own->shape());
+      std::vector<int64_t> sizes(sum_.array->shape().dimensions().begin(),
+                                 sum_.array->shape().dimensions().end());
+      sizes[0] = count;
+      HLOENV_ASSIGN_OR_RETURN(
+          own, xla::MakeReshapeHlo(std::vector<int64_t>{count}, own));
+      HLOENV_ASSIGN_OR_RETURN(rows, xla::MakeReshapeHlo(sizes, rows));
+      indices.push_back({own, "r"});
+      updates.push_back({rows, LabelsOf(RankOf(rows->shape()))});
+    }
+    indices_ = Concatenated(indices, 'r').value;
+    updates_ = Concatenated(updates, updates[0].labels[0]).value;
+    return absl::OkStatus();
+  }
+
+  // For each update the number of one of those of its row; as many as there are
+  // updates for one that is outside.
+  absl::StatusOr<HloInstruction*> Owners(HloInstruction* places) {
+    const xla::PrimitiveType type = indices_->shape().element_type();
+    HloInstruction* is_inside = Add(HloInstruction::CreateBinary(
+        xla::ShapeUtil::ChangeElementType(indices_->shape(), xla::PRED),
+        HloOpcode::kAnd,
+        Compared(xla::ComparisonDirection::kGe, indices_, Filled(type, 0)),
+        Compared(xla::ComparisonDirection::kLt, indices_,
+                 Filled(type, rows_))));
+    HloInstruction* inside =
+        Converted({Selected(is_inside, indices_, Filled(type, 0)), ""},
+                  xla::S32)
+            .value;
+    const int64_t count = updates_->shape().dimensions(0);
+    HloInstruction* nobody = Add(HloInstruction::CreateBroadcast(
+        xla::ShapeUtil::MakeShape(xla::S32, {rows_}), Number(xla::S32, -1),
+        {}));
+    HLOENV_ASSIGN_OR_RETURN(
+        HloInstruction * starts,
+        xla::MakeReshapeHlo(
+            std::vector<int64_t>{count, 1},
+            Selected(is_inside, inside, Filled(xla::S32, rows_))));
+    xla::HloComputation::Builder builder("larger");
+    const xla::Shape number = xla::ShapeUtil::MakeShape(xla::S32, {});
+    builder.AddInstruction(HloInstruction::CreateBinary(
+        number, HloOpcode::kMaximum,
+        builder.AddInstruction(HloInstruction::CreateParameter(0, number, "a")),
+        builder.AddInstruction(
+            HloInstruction::CreateParameter(1, number, "b"))));
+    xla::ScatterDimensionNumbers dims;
+    dims.add_inserted_window_dims(0);
+    dims.add_scatter_dims_to_operand_dims(0);
+    dims.set_index_vector_dim(1);
+    HloInstruction* last = Add(HloInstruction::CreateScatter(
+        nobody->shape(), nobody, starts, places,
+        x_[0]->GetModule()->AddEmbeddedComputation(builder.Build()), dims,
+        /*indices_are_sorted=*/false, /*unique_indices=*/false));
+    HLOENV_ASSIGN_OR_RETURN(
+        starts, xla::MakeReshapeHlo(std::vector<int64_t>{count, 1}, inside));
+    xla::GatherDimensionNumbers gathered;
+    gathered.add_collapsed_slice_dims(0);
+    gathered.add_start_index_map(0);
+    gathered.set_index_vector_dim(1);
+    HloInstruction* owners = Add(HloInstruction::CreateGather(
+        inside->shape(), last, starts, gathered, {1},
+        /*indices_are_sorted=*/false));
+    return Selected(is_inside, owners, Filled(xla::S32, count));
+  }
+
+  // `array` with these rows added to those at `indices`.
+  absl::StatusOr<HloInstruction*> Scattered(HloInstruction* array,
+                                            HloInstruction* indices,
+                                            HloInstruction* rows,
+                                            bool are_unique) {
+    const int64_t count = indices->shape().dimensions(0);
+    HLOENV_ASSIGN_OR_RETURN(
+        indices, xla::MakeReshapeHlo(std::vector<int64_t>{count, 1}, indices));
+    xla::ScatterDimensionNumbers dims;
+    for (int64_t d = 1; d < RankOf(array->shape()); ++d) {
+      dims.add_update_window_dims(d);
+    }
+    dims.add_inserted_window_dims(0);
+    dims.add_scatter_dims_to_operand_dims(0);
+    dims.set_index_vector_dim(1);
+    // Calls the copy of the computation in this module.
+    HloInstruction* clone =
+        CloneBeside(*sum_.terms[0], sum_.array->shape(), {x_[0], x_[1], x_[2]});
+    xla::HloComputation* combiner = clone->to_apply();
+    HLOENV_RETURN_IF_ERROR(clone->parent()->RemoveInstruction(clone));
+    return Add(HloInstruction::CreateScatter(
+        array->shape(), array, indices, rows, combiner, dims,
+        /*indices_are_sorted=*/false, are_unique));
+  }
+
+  const ScatteredSum& sum_;
+  absl::Span<HloInstruction* const> x_;
+  const int64_t rows_;
+  HloInstruction* indices_ = nullptr;
+  HloInstruction* updates_ = nullptr;
+};
 
 }  // namespace
 
 const Rule& ScatterIntoRule() {
   static constexpr Rule rule = {
       "scatter_into",
-      "Rewrites the sum or difference of a large array and a scatter that adds "
-      "to zeros, also times numbers, as a scatter into the array, as of a step "
-      "of gradient descent on a table. Floats round differently, and a factor "
-      "that is infinite makes no NaN of elements without updates.",
+      "Rewrites the sum or difference of an array and a scatter that adds few "
+      "rows to zeros, also times constants, as a scatter into the array, as "
+      "of a step of gradient descent on a table. Exact, but for zeros, which "
+      "keep their sign; sums of several scatters round differently.",
       [](const HloInstruction& root, RuleContext& context,
          std::vector<Proposal>& proposals) {
         const std::optional<ScatteredSum> sum = ScatteredSumOf(root, context);
         if (!sum.has_value()) return;
         Propose(
             ScatterIntoRule(), root, ReadsOf(*sum),
-            [sum = *sum](absl::Span<HloInstruction* const> x)
-                -> absl::StatusOr<HloInstruction*> {
-              return BuildScatters(sum, x);
+            [sum = *sum](absl::Span<HloInstruction* const> x) {
+              return Scatters(sum, x).Build();
             },
             proposals);
       }};

@@ -136,7 +136,9 @@ bool IsWidened(const HloInstruction& broadcast) {
 }
 
 // Of what can be gone through, what is computed once more at no cost: few
-// operations on arrays that are broadcast.
+// operations on arrays that are broadcast. No products: without the one that
+// is in memory, LLVM may round another reader's sum of it and others only once,
+// and `sqrt(max(x * y) - x * y)` is no number.
 class Repeatable {
  public:
   bool operator()(const HloInstruction& value) {
@@ -162,7 +164,6 @@ class Repeatable {
       case HloOpcode::kAbs:
       case HloOpcode::kAdd:
       case HloOpcode::kSubtract:
-      case HloOpcode::kMultiply:
       case HloOpcode::kMaximum:
       case HloOpcode::kMinimum:
       case HloOpcode::kCompare:

@@ -2,12 +2,12 @@
 """Which operations jaxlib's compiler gives to YNNPACK, its library of kernels.
 
 jaxlib 0.10 gives it all reductions of thousands of float32, each together with the
-operations around it, and most convolutions. The library takes some 20 ns for each row
-of an array, and is slow where rows are short, and where slices of more than 64 KiB are
-added to each other, such as images; it is slow at some convolutions, and at some that a
-reduction has taken along. One compiler option leaves all reductions, or all
-convolutions, of a module to XLA's own code. The times are of one core of a server's
-CPU (docs/results/library.md).
+operations around it, and most convolutions. The library takes some 5 to 20 ns for each
+row of an array, and is slow where rows are short, and where slices of more than 64 KiB
+are added to each other, such as images; it is slow at some convolutions, and at some
+that a reduction has taken along. One compiler option leaves all reductions, or all
+convolutions, of a module to XLA's own code. The times are of one core of a server's CPU
+(docs/results/library.md).
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ _SIZES, _STRIDES, _DIMENSIONS = (
 )
 # Elements from which a reduction is given to the library.
 _MIN_REDUCED = 4096
-# Nanoseconds of the library for each row, and of XLA's code for each element of it.
-_ROW_NS, _ELEMENT_NS = 20.0, 0.5
+# Nanoseconds of the library for each row, and of XLA's code for each element of it, and
+# where other dimensions are reduced together with the last ones.
+_ROW_NS, _ELEMENT_NS, _APART_NS = 10.0, 0.5, 1.2
 # Columns from which the library is faster, and where whole rows are added.
-_LONG_ROW, _LONG_ADDED_ROW = 32, 16
+_LONG_ROW, _LONG_ADDED_ROW = 20, 16
 # Of the largest or smallest numbers of rows: nanoseconds of the library for each row,
 # and of XLA's code for each element; columns from which the library is faster, and by
 # how many nanoseconds for each element.
@@ -257,20 +258,23 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
     if not _is_given(graph, node):
         return 0.0
     dims = _input_dims(graph, node)
-    elements, columns, last = math.prod(dims), dims[-1], len(dims) - 1
+    elements, last = math.prod(dims), len(dims) - 1
+    # The last dimensions that are reduced are one.
+    merged = {d for d in range(last + 1) if reduced.issuperset(range(d, last + 1))}
+    columns = math.prod(dims[d] for d in merged) if merged else dims[-1]
     results = int(graph.element_count[node])
     if reduced == {0} and last > 0 and results > _WIDE_SLICE:
         source = int(graph.edge_sources[graph.in_offsets[node]])
         is_given = opcodes()[graph.opcode[source]] in _NO_WORK
         return elements * (_SLICE_NS if is_given else _COMPUTED_SLICE_NS)
-    if _reducer(graph, node) in ("maximum", "minimum") and reduced == {last}:
+    if _reducer(graph, node) in ("maximum", "minimum") and reduced == merged:
         if columns >= _LONG_EXTREMES:
             return -_SLOWER_EXTREMES_NS * elements
         return elements // columns * (_EXTREME_ROW_NS - _EXTREME_NS * columns)
     adds_rows = last > 1 and last not in reduced
     if columns < (_LONG_ADDED_ROW if adds_rows else _LONG_ROW):
-        rows = elements // columns
-        return rows * (_ROW_NS - _ELEMENT_NS * columns)
+        each = _APART_NS if merged and reduced != merged else _ELEMENT_NS
+        return elements // columns * (_ROW_NS - each * columns)
     return -(_SLOWER_ROWS_NS if adds_rows else _SLOWER_NS) * elements
 
 
