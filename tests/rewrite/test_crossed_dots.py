@@ -17,7 +17,7 @@ CROSSED = {"swapped", "second_first", "first_transposed", "as_stored"}
 
 def swapped_text(left: str, right: str, kind: str) -> str:
     """A product with batch dimension b and summed dimension k."""
-    sizes = dict(zip("bkmn", (3, 8, 5, 7), strict=True))
+    sizes = dict(zip("bkmno", (3, 8, 5, 7, 2), strict=True))
     free = [each for each in left + right if each not in "bk"]
 
     def shape(labels: object) -> str:
@@ -93,6 +93,7 @@ def crossed_rules(text: str) -> set[str]:
         ("km", "kn", {"second_first", "first_transposed"}),
         ("kbm", "kbn", {"second_first", "first_transposed"}),
         ("kmb", "kbn", set()),  # the batch is contiguous
+        ("mko", "kn", set()),  # XLA transposes that itself
         ("mk", "kn", set()),
         ("km", "k", {"swapped"}),  # a vector
         ("k", "kn", set()),

@@ -37,9 +37,13 @@ constexpr int64_t kMinReduced = 9;
 constexpr int64_t kMinResults = 1024;
 // Results from which functions get another form.
 constexpr int64_t kManyResults = 8192;
-// Results of each row, which are vectors: of others, half are wasted.
+// Those of numbers that are no floats, for which XLA's loop is faster below.
+constexpr int64_t kMinReducedIntegers = 33;
+// Results of each row, which are vectors: of others, half are wasted, of sums
+// and of extremes up to different sizes.
 constexpr int64_t kMinRow = 8;
 constexpr int64_t kAnyRow = 16;
+constexpr int64_t kAnyRowOfExtremes = 40;
 // Bytes of results that no cache holds, for which twice as many are better.
 constexpr int64_t kLargeBytes = int64_t{32} << 20;
 // How many times as many elements are reduced as those that they are computed
@@ -172,20 +176,23 @@ bool IsDot(const HloInstruction& reduce, HloOpcode operation,
 // Whether the arrays are so much smaller than what is computed of them, in rows
 // of `row`, that a loop over them is faster, though some are transposed first.
 bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
-                int64_t row) {
+                int64_t row, bool is_extreme) {
   int64_t elements = 0;
   int64_t transposed = 0;
+  bool is_needed = false;  // or XLA multiplies by the number of elements
   for (const LeafRead& read : values.reads()) {
+    is_needed |= !FixesNone(read.fixed);
     const int64_t own =
         xla::ShapeUtil::ElementsIn(values.leaves()[read.leaf]->shape());
     elements += own;
     if (!FixesNone(read.fixed) && FixedOf(read) > 0) transposed += own;
   }
-  const bool has_vectors = row % kMinRow == 0 || row >= kAnyRow;
+  const bool has_vectors =
+      row % kMinRow == 0 || row >= (is_extreme ? kAnyRowOfExtremes : kAnyRow);
   const int64_t times =
       transposed < kMany ? kTimesTransposed : kTimesManyTransposed;
   const int64_t all = xla::ShapeUtil::ElementsIn(computed);
-  return values.reads().size() <= kMostArrays &&
+  return is_needed && values.reads().size() <= kMostArrays &&
          elements * kTimesSmaller <= all && transposed * times <= all &&
          (transposed == 0 || has_vectors);
 }
@@ -193,11 +200,14 @@ bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
 // The dimension that a loop goes over, the last one only if no other is
 // reduced; nothing if all are short.
 std::optional<int64_t> LoopDimensionOf(const HloInstruction& reduce) {
+  const int64_t least = xla::ShapeUtil::ElementIsFloating(reduce.shape())
+                            ? kMinReduced
+                            : kMinReducedIntegers;
   std::vector<int64_t> reduced(reduce.dimensions().begin(),
                                reduce.dimensions().end());
   absl::c_sort(reduced);
   for (const int64_t d : reduced) {
-    if (reduce.operand(0)->shape().dimensions(d) >= kMinReduced) return d;
+    if (reduce.operand(0)->shape().dimensions(d) >= least) return d;
   }
   return std::nullopt;
 }
@@ -228,7 +238,8 @@ std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
   }
   const bool is_large =
       xla::ShapeUtil::ByteSizeOfElements(results) > kLargeBytes;
-  const int64_t together = is_large ? 2 * kTogether : kTogether;
+  const bool are_many = shape.dimensions(*dimension) >= 4 * kTogether;
+  const int64_t together = is_large && are_many ? 2 * kTogether : kTogether;
   BlockedReduce result = {
       *operation, *dimension, together,
       SlicedOperations(*reduce.operand(0), reduce,
@@ -236,7 +247,9 @@ std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
                        SlicedOperations::Broadcasts::kLeaves)};
   if (IsDot(reduce, *operation, result.values) ||
       !IsFast(result.values, num_results) ||
-      !AreSmaller(result.values, shape, results.dimensions(rank - 1))) {
+      !AreSmaller(result.values, shape, results.dimensions(rank - 1),
+                  *operation == HloOpcode::kMaximum ||
+                      *operation == HloOpcode::kMinimum)) {
     return std::nullopt;
   }
   return result;

@@ -76,6 +76,20 @@ char LastLabel(const StoredOperand& operand) {
   return '\0';
 }
 
+// Whether free dimensions are on both sides of summed ones, so that XLA
+// transposes the operand itself.
+bool IsSplit(const StoredOperand& operand, absl::string_view free,
+             absl::string_view summed) {
+  bool has_free = false;
+  for (size_t d = 0; d < operand.labels.size(); ++d) {
+    if (operand.value->shape().dimensions(static_cast<int>(d)) == 1) continue;
+    const char label = operand.labels[d];
+    has_free |= free.find(label) != absl::string_view::npos;
+    if (has_free && summed.find(label) != absl::string_view::npos) return true;
+  }
+  return false;
+}
+
 std::optional<CrossedDot> CrossedDotOf(const HloInstruction& root) {
   const bool is_transposition =
       root.opcode() == xla::HloOpcode::kTranspose && IsReplaceable(root);
@@ -112,7 +126,8 @@ std::optional<CrossedDot> CrossedDotOf(const HloInstruction& root) {
     std::swap(crossed.left, crossed.right);
     std::swap(crossed.left_free, crossed.right_free);
   }
-  if (crossed.left_free.find(LastLabel(crossed.left)) == std::string::npos) {
+  if (crossed.left_free.find(LastLabel(crossed.left)) == std::string::npos ||
+      IsSplit(crossed.left, crossed.left_free, dot.summed)) {
     return std::nullopt;
   }
   crossed.is_right_crossed =

@@ -199,9 +199,15 @@ std::optional<ScatteredSum> ScatteredSumOf(const HloInstruction& root,
     }
     // XLA adds what nothing is done to to the array itself.
     const bool is_left = !sum.steps.empty() || sum.terms.size() > 1;
+    // Of several, infinities or huge masks are added in another order.
+    const bool is_safe =
+        sum.terms.size() == 1 ||
+        absl::c_none_of(sum.terms, [&](const HloScatterInstruction* each) {
+          return context.ExtremesOf(*each->scatter_updates()[0]).large();
+        });
     const bool is_small = UpdatesOf(sum) * kTimesAsMany <=
                           xla::ShapeUtil::ElementsIn(root.shape());
-    if (is_left && is_small) return sum;
+    if (is_left && is_safe && is_small) return sum;
   }
   return std::nullopt;
 }

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..errors import HloEnvError, InvalidModuleError
 from ..graph.hlo_graph import HloGraph, dtypes, opcodes
+from ..policies.readers import reducer_of
 from ..runtime.jaxlib.options import (
     OptionValue,
     can_keep_compiled,
@@ -267,7 +268,7 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
         source = int(graph.edge_sources[graph.in_offsets[node]])
         is_given = opcodes()[graph.opcode[source]] in _NO_WORK
         return elements * (_SLICE_NS if is_given else _COMPUTED_SLICE_NS)
-    if _reducer(graph, node) in ("maximum", "minimum") and reduced == merged:
+    if reducer_of(graph, node) in ("maximum", "minimum") and reduced == merged:
         if columns >= _LONG_EXTREMES:
             return -_SLOWER_EXTREMES_NS * elements
         return elements // columns * (_EXTREME_ROW_NS - _EXTREME_NS * columns)
@@ -276,13 +277,6 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
         each = _APART_NS if merged and reduced != merged else _ELEMENT_NS
         return elements // columns * (_ROW_NS - each * columns)
     return -(_SLOWER_ROWS_NS if adds_rows else _SLOWER_NS) * elements
-
-
-def _reducer(graph: HloGraph, node: int) -> str:
-    """The operation at the root of what a reduction calls."""
-    called = graph.call_computations[graph.call_nodes == node]
-    root = int(graph.computation_roots[int(called[0])])
-    return str(opcodes()[graph.opcode[root]])
 
 
 def _convolution(

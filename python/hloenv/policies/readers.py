@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .._typing import Int64Array
+from ..graph.hlo_graph import dtypes, opcodes
 from ..rewrite.choice_deltas import is_original
 
 if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
     from ..rewrite.alternatives import Alternatives
 
 # How many times the elements of a value are read, from which computing them each time
@@ -36,8 +38,16 @@ _SEPARATE = frozenset(
 _ARITHMETIC = frozenset(
     ("abs", "add", "divide", "maximum", "minimum", "multiply", "negate", "subtract")
 )
+_REDUCERS = frozenset(("add", "maximum", "minimum"))
 # Those that have what they read in their loop, where LLVM may make no vectors of it.
 _LOOPING = frozenset(("concatenate", "pad", "reduce", "reduce-window", "sort"))
+
+
+def reducer_of(graph: HloGraph, node: int) -> str:
+    """The operation at the root of what a reduction calls."""
+    called = graph.call_computations[graph.call_nodes == node]
+    root = int(graph.computation_roots[int(called[0])])
+    return opcodes()[graph.opcode[root]]
 
 
 class Readers:
@@ -62,8 +72,6 @@ class Readers:
 
     @functools.cached_property
     def _opcodes(self) -> tuple[str, ...]:
-        from ..graph.hlo_graph import opcodes
-
         return opcodes()
 
     def of(self, node: int) -> list[int]:
@@ -90,7 +98,10 @@ class Readers:
         return not are_all or any(opcode in _LOOPING for opcode, _ in readers)
 
     def reduce(self, node: int) -> bool:
-        """Whether all that reads `node`, or arithmetic on it, are reductions."""
+        """Whether all that reads `node`, or arithmetic on it, are the library's sums.
+
+        Or its largest or smallest numbers.
+        """
         found, left = {node}, [node]
         while left and len(found) <= _MAX_READERS:
             readers = [each for each in self.of(left.pop()) if self._is_counted[each]]
@@ -101,9 +112,18 @@ class Readers:
                 if opcode in _ARITHMETIC and reader not in found:
                     found.add(reader)
                     left.append(reader)
-                elif opcode not in _ARITHMETIC and opcode != "reduce":
+                elif opcode not in _ARITHMETIC and not self._is_of_library(reader):
                     return False
         return not left
+
+    def _is_of_library(self, reader: int) -> bool:
+        graph = self._graph
+        return (
+            self._opcodes[graph.opcode[reader]] == "reduce"
+            and dtypes()[graph.dtype[reader]] == "f32"
+            and int(graph.operand_count[reader]) == 2
+            and reducer_of(graph, reader) in _REDUCERS
+        )
 
     def _fused(self, node: int) -> tuple[list[tuple[str, int]], bool]:
         """Opcode and elements of what reads `node`, or what XLA fuses with it.
