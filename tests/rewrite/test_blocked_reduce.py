@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions of broadcast arrays as loops over eight elements at a time."""
+"""Reductions of broadcast arrays as loops over four elements at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ A, B = whole(64, 17), whole(17, 80, seed=1)
         (lambda a, b: (a[:, None] + b.T[None]).max(-1), (A, B)),
         (lambda a, b: (jnp.abs(a[:, :, None] - b[None]) * 0.5).sum(1), (A, B)),
         (lambda a, b: (a.T[:, :, None] * b[:, None] * 2).sum(0) + 1, (A, B)),
-        # Not a multiple of eight, and one; other types.
+        # Not a multiple of four, and one; other types.
         (lambda a, b: jnp.abs(a[:, None] - b[None]).sum(-1), (whole(70, 23), whole(64, 23))),
         (
             lambda a, b: (a[:, None] * b[None]).prod(-1),
@@ -135,6 +135,7 @@ def test_random_programs(seed):
         # Few integers; what all have in common; one element from each of large results.
         (lambda a, b: (a[:, :, None] + b).sum(1), (whole(64, 32, dtype=np.int32), whole(32, 80, dtype=np.int32))),
         (lambda a, b: jnp.broadcast_to(a[:, None] + b[0, :17], (64, 70, 17)).sum(1), (A, B)),
+        (lambda a, b: (a[:, None] * b[0, 0] + jnp.zeros((64, 70, 17))).sum(1), (A, B)),
         # What is computed has another reader.
         (lambda a, b: (c := jnp.exp(a[:, :, None] + b), c.sum(1)), (A, B)),
     ],

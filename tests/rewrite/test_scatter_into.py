@@ -18,7 +18,7 @@ pytestmark = pytest.mark.jax
 captured = partial(capture_jax, name="reduce-forms", rule="scatter_into")
 
 
-def case(rows=600, width=64, count=50, dtype=np.float32):
+def case(rows=1000, width=64, count=60, dtype=np.float32):
     """A table, rows of it, some several times and some outside, and updates."""
     rng = np.random.default_rng(0)
     return (
@@ -47,11 +47,11 @@ def gradient(x, i, u):
         ),
         (
             lambda x, i, u: (
-                x.reshape(600, 4, 16)
+                x.reshape(1000, 4, 16)
                 - gradient(
-                    x.reshape(600, 4, 16),
-                    i.reshape(5, 10),
-                    u.reshape(5, 10, 4, 16),
+                    x.reshape(1000, 4, 16),
+                    i.reshape(6, 10),
+                    u.reshape(6, 10, 4, 16),
                 )
             ),
             case(),
@@ -73,7 +73,7 @@ def test_several_scatters_are_taken_together():
         loss = lambda x: (x[i] * x[i[::-1] // 2] * u - x[i + 1] * u).sum()  # noqa: E731
         return x - 0.25 * jax.grad(loss)(x)
 
-    x, i, u = case(rows=1300)
+    x, i, u = case(rows=3000)
     module, alternatives = captured(step, x % 8, i, u)
     assert rules(alternatives) == ["scatter_into"]
     check_decided(module, alternatives.apply([1]), x % 8, i, u)
@@ -85,7 +85,7 @@ def test_many_small_updates_of_one_row_are_not_lost(engine):
     def step(x, i, u):
         return x - 0.5 * gradient(x, i, u)
 
-    x = np.ones((20_000, 16), np.float32)
+    x = np.ones((32_000, 16), np.float32)
     i, u = np.zeros(2000, np.int32), np.full((2000, 16), 2e-8, np.float32)
     _, alternatives = captured(step, x, i, u)
     decided = alternatives.apply([1])
@@ -109,9 +109,9 @@ def test_many_small_updates_of_one_row_are_not_lost(engine):
         (lambda x, i, u: x - np.float32(np.inf) * gradient(x, i, u), case()),
         (lambda x, i, u: x - gradient(x, i, u) / 0, case()),
         # Many updates; no rows; short ones; rounded sums; what XLA does itself.
-        (lambda x, i, u: x - gradient(x, i, u), case(count=80)),
+        (lambda x, i, u: x - gradient(x, i, u), case(count=70)),
         (lambda x, i, u: x - jnp.zeros_like(x).at[i, i % 64].add(u[:, 0]), case()),
-        (lambda x, i, u: x - gradient(x, i, u), case(width=15)),
+        (lambda x, i, u: x - gradient(x, i, u), case(width=15, rows=1200)),
         (lambda x, i, u: x - gradient(x, i, u), case(dtype=np.float16)),
         (lambda x, i, u: x + gradient(x, i, u), case()),
     ],

@@ -43,7 +43,7 @@ constexpr int64_t kMinReducedIntegers = 33;
 // and of extremes up to different sizes.
 constexpr int64_t kMinRow = 8;
 constexpr int64_t kAnyRow = 16;
-constexpr int64_t kAnyRowOfExtremes = 40;
+constexpr int64_t kAnyRowOfExtremes = 64;
 // Bytes of results that no cache holds, for which twice as many are better.
 constexpr int64_t kLargeBytes = int64_t{32} << 20;
 // How many times as many elements are reduced as those that they are computed
@@ -179,9 +179,12 @@ bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
                 int64_t row, bool is_extreme) {
   int64_t elements = 0;
   int64_t transposed = 0;
-  bool is_needed = false;  // or XLA multiplies by the number of elements
+  // Of one array, or of its own elements alone, XLA finds a shorter form.
+  int64_t arrays = 0;
+  bool is_needed = false;
   for (const LeafRead& read : values.reads()) {
     is_needed |= !FixesNone(read.fixed);
+    arrays += read.fixed.empty() ? 0 : 1;
     const int64_t own =
         xla::ShapeUtil::ElementsIn(values.leaves()[read.leaf]->shape());
     elements += own;
@@ -192,7 +195,7 @@ bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
   const int64_t times =
       transposed < kMany ? kTimesTransposed : kTimesManyTransposed;
   const int64_t all = xla::ShapeUtil::ElementsIn(computed);
-  return is_needed && values.reads().size() <= kMostArrays &&
+  return is_needed && arrays > 1 && values.reads().size() <= kMostArrays &&
          elements * kTimesSmaller <= all && transposed * times <= all &&
          (transposed == 0 || has_vectors);
 }
@@ -244,12 +247,12 @@ std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
       *operation, *dimension, together,
       SlicedOperations(*reduce.operand(0), reduce,
                        ElementAt(reduce, *dimension, 0), together, context,
-                       SlicedOperations::Broadcasts::kLeaves)};
+                       {/*ends_at_broadcasts=*/true,
+                        /*repeats_products=*/!IsExtreme(*operation)})};
   if (IsDot(reduce, *operation, result.values) ||
       !IsFast(result.values, num_results) ||
       !AreSmaller(result.values, shape, results.dimensions(rank - 1),
-                  *operation == HloOpcode::kMaximum ||
-                      *operation == HloOpcode::kMinimum)) {
+                  IsExtreme(*operation))) {
     return std::nullopt;
   }
   return result;
@@ -290,11 +293,6 @@ HloInstruction* Both(HloOpcode opcode, HloInstruction* a, HloInstruction* b) {
       HloInstruction::CreateBinary(a->shape(), opcode, a, b));
 }
 
-HloInstruction* NumberBeside(HloInstruction* beside, int64_t value) {
-  return beside->AddInstruction(HloInstruction::CreateConstant(
-      xla::LiteralUtil::CreateR0(static_cast<int32_t>(value))));
-}
-
 // The loops in place of a reduction. Their state is the result up to there, and
 // the arrays that the elements are computed of.
 class Loops {
@@ -330,7 +328,7 @@ class Loops {
     const bool has_parts = IsRounded() && trips > kTripsOfPart;
     const int64_t alone = has_parts ? trips % kTripsOfPart : trips;
     if (alone > 0) {
-      result = Loop(alone, result, NumberBeside(result, before), arrays);
+      result = Loop(alone, result, IntegerBeside(result, before), arrays);
     }
     if (has_parts) {
       result = LoopOverParts(trips / kTripsOfPart, result,
@@ -365,10 +363,10 @@ class Loops {
                              absl::Span<HloInstruction* const> parts) {
       HloInstruction* at = Both(HloOpcode::kAdd, parts[1],
                                 Both(HloOpcode::kMultiply, index,
-                                     NumberBeside(index, blocked_.together)));
+                                     IntegerBeside(index, blocked_.together)));
       std::vector<HloInstruction*> terms;
       for (int64_t i = 0; i < blocked_.together; ++i) {
-        terms.push_back(TermAt(Both(HloOpcode::kAdd, at, NumberBeside(at, i)),
+        terms.push_back(TermAt(Both(HloOpcode::kAdd, at, IntegerBeside(at, i)),
                                parts.subspan(2)));
       }
       for (size_t apart = 1; apart < terms.size(); apart *= 2) {
@@ -394,8 +392,8 @@ class Loops {
       HloInstruction* at =
           Both(HloOpcode::kAdd,
                Both(HloOpcode::kMultiply, index,
-                    NumberBeside(index, kTripsOfPart * blocked_.together)),
-               NumberBeside(index, first));
+                    IntegerBeside(index, kTripsOfPart * blocked_.together)),
+               IntegerBeside(index, first));
       HloInstruction* start = NeutralBeside(parts[0]);
       HloInstruction* part = Loop(kTripsOfPart, start, at, parts.subspan(2));
       std::vector<HloInstruction*> next(parts.begin(), parts.end());

@@ -13,11 +13,6 @@ using xla::HloInstruction;
 
 namespace {
 
-HloInstruction* IntegerOf(HloComputation* computation, int32_t number) {
-  return computation->AddInstruction(HloInstruction::CreateConstant(
-      xla::LiteralUtil::CreateR0<int32_t>(number)));
-}
-
 std::vector<HloInstruction*> ElementsOf(HloInstruction* tuple) {
   std::vector<HloInstruction*> elements;
   for (const xla::Shape& shape : tuple->shape().tuple_shapes()) {
@@ -45,7 +40,7 @@ HloComputation* ConditionOf(xla::HloModule* module, const xla::Shape& shape,
   computation->set_root_instruction(
       computation->AddInstruction(HloInstruction::CreateCompare(
           xla::ShapeUtil::MakeShape(xla::PRED, {}), ElementsOf(state).front(),
-          IntegerOf(computation, trips), xla::ComparisonDirection::kLt)),
+          IntegerBeside(state, trips), xla::ComparisonDirection::kLt)),
       /*accept_different_shape=*/true);
   return computation;
 }
@@ -60,7 +55,7 @@ HloComputation* BodyOf(xla::HloModule* module, const xla::Shape& shape,
   next.insert(next.begin(),
               computation->AddInstruction(HloInstruction::CreateBinary(
                   state.front()->shape(), xla::HloOpcode::kAdd, state.front(),
-                  IntegerOf(computation, 1))));
+                  IntegerBeside(parameter, 1))));
   computation->set_root_instruction(
       computation->AddInstruction(HloInstruction::CreateTuple(next)));
   return computation;
@@ -68,12 +63,17 @@ HloComputation* BodyOf(xla::HloModule* module, const xla::Shape& shape,
 
 }  // namespace
 
+HloInstruction* IntegerBeside(HloInstruction* beside, int64_t number) {
+  return beside->AddInstruction(HloInstruction::CreateConstant(
+      xla::LiteralUtil::CreateR0(static_cast<int32_t>(number))));
+}
+
 std::vector<HloInstruction*> CountedLoop(
     int32_t trips, absl::Span<HloInstruction* const> state,
     const LoopBody& body) {
   HloComputation* computation = state.front()->parent();
   std::vector<HloInstruction*> all(state.begin(), state.end());
-  all.insert(all.begin(), IntegerOf(computation, 0));
+  all.insert(all.begin(), IntegerBeside(state.front(), 0));
   HloInstruction* initial =
       computation->AddInstruction(HloInstruction::CreateTuple(all));
   const xla::Shape& shape = initial->shape();

@@ -11,6 +11,9 @@
 
 namespace hloenv {
 
+// A number of s32, a constant in the computation of `beside`.
+xla::HloInstruction* IntegerBeside(xla::HloInstruction* beside, int64_t number);
+
 // Adds the instructions of one iteration to the computation of `index`, an s32
 // number from 0 on, and returns the next state, of the same shapes.
 using LoopBody = std::function<std::vector<xla::HloInstruction*>(

@@ -77,7 +77,9 @@ void ProposeChain(const HloInstruction& root, RuleContext& context,
   const std::optional<ShortReduce> reduce = ShortReduceOf(root, context);
   if (!reduce.has_value()) return;
   const SlicedOperations slices(
-      *root.operand(0), root, TermOf(root, *reduce, 0), reduce->terms, context);
+      *root.operand(0), root, TermOf(root, *reduce, 0), reduce->terms, context,
+      {/*ends_at_broadcasts=*/false,
+       /*repeats_products=*/!IsExtreme(reduce->operation)});
   std::vector<const HloInstruction*> reads = {root.operand(1)};
   reads.insert(reads.end(), slices.leaves().begin(), slices.leaves().end());
   const auto build = [reduce = *reduce, slices,
@@ -212,8 +214,7 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
   if (root.operand_count() != 2 || !IsPlain(root)) return std::nullopt;
   const HloInstruction& operand = *root.operand(0);
   const std::optional<HloOpcode> operation = OperationOf(*root.to_apply());
-  const bool takes_one =
-      operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum;
+  const bool takes_one = operation.has_value() && IsExtreme(*operation);
   const xla::PrimitiveType type = root.shape().element_type();
   const bool is_narrow = type == xla::S8 || type == xla::U8 ||
                          type == xla::S16 || type == xla::U16;
@@ -257,6 +258,10 @@ BuildFn OutOfSlowLoops(const HloInstruction& root, HloOpcode operation,
   };
 }
 
+bool IsExtreme(HloOpcode operation) {
+  return operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum;
+}
+
 HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
                         HloInstruction* initial,
                         absl::Span<HloInstruction* const> terms) {
@@ -271,10 +276,9 @@ HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
     result = computation->AddInstruction(
         HloInstruction::CreateBroadcast(shape, result, {}));
   }
-  const bool is_selected =
-      (operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum) &&
-      xla::ShapeUtil::ElementIsFloating(shape) &&
-      IsReadBy(root, true, IsReduction);
+  const bool is_selected = IsExtreme(operation) &&
+                           xla::ShapeUtil::ElementIsFloating(shape) &&
+                           IsReadBy(root, true, IsReduction);
   for (HloInstruction* term : terms) {
     result = is_selected
                  ? SelectedExtreme(operation, result, term)

@@ -15,6 +15,8 @@ namespace hloenv {
 // The operation of a computation of two numbers that consists of one operation
 // which may be repeated in any order; nothing for others.
 std::optional<xla::HloOpcode> OperationOf(const xla::HloComputation& reducer);
+// Whether it takes one of two numbers.
+bool IsExtreme(xla::HloOpcode operation);
 // Whether numbers of this type can be reduced by single operations.
 bool IsReducible(const xla::Shape& shape);
 // The operation of a reduction of one array, over dimensions or windows, that
@@ -40,7 +42,7 @@ xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
 
 const Rule& PackedIndexRule();  // arg_forms.cc
 const Rule& KeyedIndexRule();   // arg_forms.cc
-const Rule& BlockedRule();       // blocked_reduce.cc
+const Rule& BlockedRule();      // blocked_reduce.cc
 const Rule& ColumnsRule();      // column_forms.cc
 const Rule& FoldedRule();       // folded_reduce.cc
 const Rule& WindowChainRule();  // window_forms.cc

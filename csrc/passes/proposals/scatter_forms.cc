@@ -12,7 +12,6 @@
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
-#include "xla/literal_util.h"
 #include "xla/service/hlo_creation_utils.h"
 #include "xla/shape_util.h"
 
@@ -141,13 +140,10 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
   const auto body = [&](HloInstruction* index,
                         absl::Span<HloInstruction* const> state)
       -> std::vector<HloInstruction*> {
-    const auto number = [index](int64_t value) {
-      return index->AddInstruction(HloInstruction::CreateConstant(
-          xla::LiteralUtil::CreateR0(static_cast<int32_t>(value))));
-    };
-    HloInstruction* row = index->AddInstruction(HloInstruction::CreateBinary(
-        index->shape(), HloOpcode::kMultiply, index, number(block)));
-    const std::vector<HloInstruction*> start = {row, number(0)};
+    HloInstruction* row = index->AddInstruction(
+        HloInstruction::CreateBinary(index->shape(), HloOpcode::kMultiply,
+                                     index, IntegerBeside(index, block)));
+    const std::vector<HloInstruction*> start = {row, IntegerBeside(index, 0)};
     HloInstruction* part = RowsOf(state[0], start, block);
     HloInstruction* updated =
         index->AddInstruction(HloInstruction::CreateScatter(

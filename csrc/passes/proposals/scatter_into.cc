@@ -38,9 +38,9 @@ using xla::HloScatterInstruction;
 
 // Elements of the array, of each row, and how many times as many as those of
 // the updates; scatters, and operations between one and the sum.
-constexpr int64_t kMinScattered = int64_t{1} << 10;
+constexpr int64_t kMinScattered = int64_t{1} << 14;
 constexpr int64_t kMinWidth = 16;
-constexpr int64_t kTimesAsMany = 8;
+constexpr int64_t kTimesAsMany = 16;
 constexpr size_t kMostTerms = 8;
 constexpr size_t kMostSteps = 8;
 
@@ -84,7 +84,7 @@ bool IsZero(const HloInstruction& value) {
 bool AddsRows(const HloScatterInstruction& scatter) {
   const xla::ScatterDimensionNumbers& dims =
       scatter.scatter_dimension_numbers();
-  if (!IsPlain(scatter) || scatter.scatter_operand_count() != 1 ||
+  if (scatter.scatter_operand_count() != 1 ||
       OperationOf(*scatter.to_apply()) != HloOpcode::kAdd ||
       dims.inserted_window_dims_size() != 1 ||
       dims.inserted_window_dims(0) != 0 ||
@@ -118,7 +118,8 @@ bool AddsRows(const HloScatterInstruction& scatter) {
 // zeros; false if it is another value.
 bool FindTerms(const HloInstruction& value, size_t depth,
                std::vector<const HloScatterInstruction*>& terms) {
-  if (!HasOneReader(value) || terms.size() > kMostTerms || depth == 0) {
+  if (!HasOneReader(value) || !IsPlain(value) || terms.size() >= kMostTerms ||
+      depth == 0) {
     return false;
   }
   if (value.opcode() == HloOpcode::kAdd) {
@@ -135,7 +136,8 @@ bool FindTerms(const HloInstruction& value, size_t depth,
 
 // The same with operations on it.
 bool FindScatters(const HloInstruction* value, ScatteredSum& sum) {
-  while (sum.steps.size() < kMostSteps && HasOneReader(*value)) {
+  while (sum.steps.size() < kMostSteps && HasOneReader(*value) &&
+         IsPlain(*value)) {
     const HloOpcode opcode = value->opcode();
     if (opcode == HloOpcode::kNegate) {
       sum.steps.push_back({opcode, nullptr});

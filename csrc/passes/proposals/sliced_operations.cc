@@ -136,11 +136,12 @@ bool IsWidened(const HloInstruction& broadcast) {
 }
 
 // Of what can be gone through, what is computed once more at no cost: few
-// operations on arrays that are broadcast. No products: without the one that
-// is in memory, LLVM may round another reader's sum of it and others only once,
-// and `sqrt(max(x * y) - x * y)` is no number.
+// operations on arrays that are broadcast.
 class Repeatable {
  public:
+  explicit Repeatable(bool repeats_products)
+      : repeats_products_(repeats_products) {}
+
   bool operator()(const HloInstruction& value) {
     const auto [at, is_new] = known_.try_emplace(&value, false);
     if (is_new) {
@@ -153,7 +154,10 @@ class Repeatable {
 
  private:
   bool Find(const HloInstruction& value) {
-    if (!CanGoThrough(value) || known_.size() > kMaxInner) return false;
+    if (!CanGoThrough(value) || known_.size() > kMaxInner ||
+        (value.opcode() == HloOpcode::kMultiply && !repeats_products_)) {
+      return false;
+    }
     switch (value.opcode()) {
       case HloOpcode::kBroadcast:
         return IsWidened(value);
@@ -164,6 +168,7 @@ class Repeatable {
       case HloOpcode::kAbs:
       case HloOpcode::kAdd:
       case HloOpcode::kSubtract:
+      case HloOpcode::kMultiply:
       case HloOpcode::kMaximum:
       case HloOpcode::kMinimum:
       case HloOpcode::kCompare:
@@ -176,22 +181,22 @@ class Repeatable {
     }
   }
 
+  const bool repeats_products_;
   absl::flat_hash_map<const HloInstruction*, bool> known_;
 };
 
 // What can be gone through from `value` on, operands before their users.
-void AddInOrder(const HloInstruction& value,
-                SlicedOperations::Broadcasts broadcasts,
+void AddInOrder(const HloInstruction& value, bool ends_at_broadcasts,
                 absl::flat_hash_set<const HloInstruction*>& seen,
                 std::vector<const HloInstruction*>& order) {
   if (seen.size() > kMaxInner || !CanGoThrough(value) ||
       !seen.insert(&value).second) {
     return;
   }
-  const bool ends = broadcasts == SlicedOperations::Broadcasts::kLeaves &&
+  const bool ends = ends_at_broadcasts &&
                     value.opcode() == HloOpcode::kBroadcast && IsWidened(value);
   for (const HloInstruction* operand : value.operands()) {
-    if (!ends) AddInOrder(*operand, broadcasts, seen, order);
+    if (!ends) AddInOrder(*operand, ends_at_broadcasts, seen, order);
   }
   order.push_back(&value);
 }
@@ -205,14 +210,14 @@ bool FixesNone(const FixedIndices& fixed) {
 SlicedOperations::SlicedOperations(const HloInstruction& value,
                                    const HloInstruction& reader,
                                    const FixedIndices& fixed, int64_t count,
-                                   RuleContext& context, Broadcasts broadcasts)
+                                   RuleContext& context, Options options)
     : value_(value) {
   absl::flat_hash_set<const HloInstruction*> seen;
   std::vector<const HloInstruction*> order;
-  AddInOrder(value, broadcasts, seen, order);
+  AddInOrder(value, options.ends_at_broadcasts, seen, order);
   // Those that nothing else reads, and those that may be computed once more.
   absl::flat_hash_set<const HloInstruction*> ours;
-  Repeatable is_repeatable;
+  Repeatable is_repeatable(options.repeats_products);
   for (size_t i = order.size(); i-- > 0 && seen.size() <= kMaxInner;) {
     const HloInstruction& each = *order[i];
     // What is compared with a part of it must be computed in one way.

@@ -28,15 +28,20 @@ struct LeafRead {
 
 class SlicedOperations {
  public:
-  // What is broadcast to at least twice its size: taken apart, or a leaf.
-  enum class Broadcasts { kThrough, kLeaves };
+  struct Options {
+    // Whether what is broadcast to at least twice its size is a leaf.
+    bool ends_at_broadcasts = false;
+    // Whether products that others read are computed once more. LLVM may round
+    // the sum of one and others only once then, where it is not in memory: for
+    // the largest of products that makes `sqrt(max(x * y) - x * y)` no number.
+    bool repeats_products = true;
+  };
 
   // Slices of `value` for `reader`, `count` of them, which fix the dimensions
   // that are not kAll here.
   SlicedOperations(const xla::HloInstruction& value,
                    const xla::HloInstruction& reader, const FixedIndices& fixed,
-                   int64_t count, RuleContext& context,
-                   Broadcasts broadcasts = Broadcasts::kThrough);
+                   int64_t count, RuleContext& context, Options options);
 
   // What the slices are computed from.
   const std::vector<const xla::HloInstruction*>& leaves() const {

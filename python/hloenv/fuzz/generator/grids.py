@@ -16,6 +16,8 @@ from .reductions import ReductionSteps
 # Multiplications of a convolution or a product, which XLA's evaluator makes one by one.
 _MAX_PRODUCTS = 100_000
 _MAX_WINDOW = 500_000
+# Elements from which updates of a few rows are no scatter of all.
+_TABLE = 2**14
 _TYPES = ("f32", "f32", "f32", "f32", "s32", "f64", "bf16")
 
 
@@ -403,7 +405,10 @@ class GridSteps(ReductionSteps):
         if found is None or found[0].type.dtype == "pred":
             return
         rng, (value, indices) = self.rng, found
-        value, t = self._bounded(c, value), value.type
+        value = self._bounded(c, value)
+        if (size := math.prod(value.type.dims)) < _TABLE and value.type.dims[1] >= 16:
+            value = self._joined(c, [value] * math.ceil(_TABLE / size), 0)
+        t = value.type
         zero = self._constant(c, t.with_dims(()), "0")
         zeros = self._emit(c, t, "broadcast", [zero], "dimensions={}")
         updates = self._constant(c, t.with_dims((indices.type.dims[0], t.dims[1])))
