@@ -53,6 +53,8 @@ constexpr int64_t kTimesTransposed = 8;
 constexpr int64_t kTimesManyTransposed = 16;
 constexpr int64_t kMany = int64_t{1} << 20;
 constexpr size_t kMostArrays = 16;
+// Reductions of the same values.
+constexpr size_t kMostReductions = 4;
 
 struct BlockedReduce {
   HloOpcode operation;
@@ -215,10 +217,10 @@ std::optional<int64_t> LoopDimensionOf(const HloInstruction& reduce) {
   return std::nullopt;
 }
 
-std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
-                                             RuleContext& context) {
-  if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 2 ||
-      reduce.operand(0)->user_count() > 1 || reduce.operand(0)->IsRoot()) {
+// The same whatever else reads what is reduced.
+std::optional<BlockedReduce> BlockedAlone(const HloInstruction& reduce,
+                                          RuleContext& context) {
+  if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 2) {
     return std::nullopt;
   }
   const std::optional<int64_t> dimension = LoopDimensionOf(reduce);
@@ -253,6 +255,23 @@ std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
       !IsFast(result.values, num_results) ||
       !AreSmaller(result.values, shape, results.dimensions(rank - 1),
                   IsExtreme(*operation))) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+// If all that reads what is reduced becomes such loops: otherwise it would be
+// in memory, and be computed once more.
+std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
+                                             RuleContext& context) {
+  std::optional<BlockedReduce> result = BlockedAlone(reduce, context);
+  if (!result.has_value()) return std::nullopt;
+  const HloInstruction& value = *reduce.operand(0);
+  const size_t most = IsExtreme(result->operation) ? 1 : kMostReductions;
+  if (value.IsRoot() || value.users().size() > most ||
+      !absl::c_all_of(value.users(), [&](const HloInstruction* user) {
+        return user == &reduce || BlockedAlone(*user, context).has_value();
+      })) {
     return std::nullopt;
   }
   return result;
