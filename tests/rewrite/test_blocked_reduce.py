@@ -161,6 +161,23 @@ def test_long_sums_round_as_little_as_others(engine):
 
 
 @pytest.mark.compile
+def test_sums_of_the_same_values_become_loops_together():
+    def sums(a, b):
+        c = jnp.sign(a[:, :, None] - b)
+        return c.sum(0), (-c).sum(2)
+
+    def others(a, b):
+        c = jnp.sign(a[:, :, None] - b)
+        return c.sum(0), jnp.cumsum(c, 1)
+
+    arrays = whole(64, 20), whole(20, 80, seed=1)
+    module, alternatives = captured(sums, *arrays)
+    assert rules(alternatives) == ["blocked", "blocked"]
+    check_decided(module, alternatives.apply([1, 1]), *arrays)
+    assert rules(captured(others, *arrays)[1]) == []
+
+
+@pytest.mark.compile
 @pytest.mark.parametrize("rule", ["blocked", "chain"])
 def test_products_that_others_read_are_computed_once(rule):
     """Rounded once only, they may be larger than their largest."""

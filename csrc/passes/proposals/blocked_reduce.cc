@@ -53,8 +53,8 @@ constexpr int64_t kTimesTransposed = 8;
 constexpr int64_t kTimesManyTransposed = 16;
 constexpr int64_t kMany = int64_t{1} << 20;
 constexpr size_t kMostArrays = 16;
-// Reductions of the same values.
-constexpr size_t kMostReductions = 4;
+// What reads the values of a sum.
+constexpr size_t kMostReaders = 6;
 
 struct BlockedReduce {
   HloOpcode operation;
@@ -260,21 +260,28 @@ std::optional<BlockedReduce> BlockedAlone(const HloInstruction& reduce,
   return result;
 }
 
-// If all that reads what is reduced becomes such loops: otherwise it would be
-// in memory, and be computed once more.
+// Whether all that reads a value, or operations on it, becomes such loops, and
+// these are not many.
+bool BecomesLoops(const HloInstruction& value, RuleContext& context,
+                  size_t& left) {
+  if (value.IsRoot()) return false;
+  return absl::c_all_of(value.users(), [&](const HloInstruction* user) {
+    if (left == 0) return false;
+    --left;
+    return user->IsElementwise() ? BecomesLoops(*user, context, left)
+                                 : BlockedAlone(*user, context).has_value();
+  });
+}
+
+// Unless something else has what is reduced in memory, so that it would be
+// computed once more.
 std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
                                              RuleContext& context) {
   std::optional<BlockedReduce> result = BlockedAlone(reduce, context);
   if (!result.has_value()) return std::nullopt;
-  const HloInstruction& value = *reduce.operand(0);
-  const size_t most = IsExtreme(result->operation) ? 1 : kMostReductions;
-  if (value.IsRoot() || value.users().size() > most ||
-      !absl::c_all_of(value.users(), [&](const HloInstruction* user) {
-        return user == &reduce || BlockedAlone(*user, context).has_value();
-      })) {
-    return std::nullopt;
-  }
-  return result;
+  size_t readers = IsExtreme(result->operation) ? 1 : kMostReaders;
+  return BecomesLoops(*reduce.operand(0), context, readers) ? result
+                                                            : std::nullopt;
 }
 
 bool IsConstantNumber(const HloInstruction& leaf) {
