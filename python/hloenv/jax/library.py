@@ -261,7 +261,7 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
     dims = _input_dims(graph, node)
     elements, last = math.prod(dims), len(dims) - 1
     # The last dimensions that are reduced are one.
-    merged = {d for d in range(last + 1) if reduced.issuperset(range(d, last + 1))}
+    merged = {d for d in range(last + 1) if reduced >= set(range(d, last + 1))}
     columns = math.prod(dims[d] for d in merged) if merged else dims[-1]
     results = int(graph.element_count[node])
     if reduced == {0} and last > 0 and results > _WIDE_SLICE:

@@ -47,7 +47,7 @@ def reducer_of(graph: HloGraph, node: int) -> str:
     """The operation at the root of what a reduction calls."""
     called = graph.call_computations[graph.call_nodes == node]
     root = int(graph.computation_roots[int(called[0])])
-    return opcodes()[graph.opcode[root]]
+    return str(opcodes()[graph.opcode[root]])
 
 
 class Readers:

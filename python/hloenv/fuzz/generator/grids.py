@@ -375,10 +375,10 @@ class GridSteps(ReductionSteps):
             order = sorted(range(len(own)), key=own.__getitem__)
             value = self._bounded(c, value)
             if order != list(range(len(own))):
-                dims = tuple(value.type.dims[i] for i in order)
+                turned = tuple(value.type.dims[i] for i in order)
                 value = self._emit(
                     c,
-                    value.type.with_dims(dims),
+                    value.type.with_dims(turned),
                     "transpose",
                     [value],
                     f"dimensions={braces(order)}",
