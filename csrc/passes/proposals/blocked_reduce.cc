@@ -11,7 +11,11 @@
 //
 // The first elements, if four does not divide their number, come before that.
 // Sums of many are sums of parts, each with a loop inside the loop.
+#include <algorithm>
+#include <limits>
 #include <numeric>
+#include <optional>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "passes/proposals/counted_loop.h"
@@ -202,8 +206,8 @@ bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
          (transposed == 0 || has_vectors);
 }
 
-// The dimension that a loop goes over, the last one only if no other is
-// reduced; nothing if all are short.
+// The dimension that a loop goes over: the first of those that are reduced and
+// long enough; nothing if all are short.
 std::optional<int64_t> LoopDimensionOf(const HloInstruction& reduce) {
   const int64_t least = xla::ShapeUtil::ElementIsFloating(reduce.shape())
                             ? kMinReduced
@@ -212,12 +216,13 @@ std::optional<int64_t> LoopDimensionOf(const HloInstruction& reduce) {
                                reduce.dimensions().end());
   absl::c_sort(reduced);
   for (const int64_t d : reduced) {
-    if (reduce.operand(0)->shape().dimensions(d) >= least) return d;
+    const int64_t size = reduce.operand(0)->shape().dimensions(d);
+    if (size >= least && size <= std::numeric_limits<int32_t>::max()) return d;
   }
   return std::nullopt;
 }
 
-// The same whatever else reads what is reduced.
+// The loop for a reduction, whatever else reads what is reduced.
 std::optional<BlockedReduce> BlockedAlone(const HloInstruction& reduce,
                                           RuleContext& context) {
   if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 2) {
@@ -233,7 +238,10 @@ std::optional<BlockedReduce> BlockedAlone(const HloInstruction& reduce,
   const int64_t num_results = xla::ShapeUtil::ElementsIn(results);
   const int64_t rank = RankOf(results);
   if (rank == 0 || results.dimensions(rank - 1) < kMinRow ||
-      num_results < kMinResults) {
+      num_results < kMinResults ||
+      !FitsBeside(
+          static_cast<double>(num_results),
+          static_cast<double>(xla::ShapeUtil::ElementsIn(reduce.shape())))) {
     return std::nullopt;
   }
   const std::optional<HloOpcode> operation = ReductionOf(reduce, context);
@@ -273,8 +281,8 @@ bool BecomesLoops(const HloInstruction& value, RuleContext& context,
   });
 }
 
-// Unless something else has what is reduced in memory, so that it would be
-// computed once more.
+// The loop, unless something else has what is reduced in memory, so that it
+// would be computed once more.
 std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
                                              RuleContext& context) {
   std::optional<BlockedReduce> result = BlockedAlone(reduce, context);

@@ -453,7 +453,9 @@ def _reduce_forms(
     if attributes["sizes_0"] == ABSENT:
         if int(graph.output_bytes[node]) <= results:
             return ()  # numbers of 8 bits, and truth values
-        few = int(graph.element_count[operands[0]]) <= _FEW_ELEMENTS * results
+        # XLA drops reductions of one element each.
+        elements = int(graph.element_count[operands[0]])
+        few = results < elements <= _FEW_ELEMENTS * results
         return ("chain",) if few and results >= _MANY_REDUCTIONS else ()
     scan = _scan_forms(graph, node, attributes)
     if scan:
