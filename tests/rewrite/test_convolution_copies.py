@@ -15,6 +15,15 @@ from support.captures import capture_jax, check_decided, rules
 pytestmark = pytest.mark.jax
 
 LAST = ("NHWC", "HWIO", "NHWC")
+# Shapes, arguments and options: patches next to each other, and one each way.
+PATCHES: list[Any] = [
+    ((2, 3, 12, 8), ((4, 4), (4, 4), "VALID"), {}),
+    ((2, 3, 13, 9), ((4, 2), (4, 2), "VALID"), {}),
+    ((2, 12, 8, 3), ((4, 4), (4, 4), "VALID"), {"dimension_numbers": LAST}),
+    ((1, 8, 8, 1), ((2, 2), (2, 2), "VALID"), {"dimension_numbers": LAST}),
+    ((2, 2, 4, 6, 4), ((2, 3, 2), (2, 3, 2), "VALID"), {}),
+    ((2, 1, 9, 9), ((3, 3), (1, 1), "SAME"), {}),
+]
 
 
 def captured(
@@ -32,12 +41,7 @@ def captured(
 @pytest.mark.parametrize(
     ("shape", "args", "options"),
     [
-        ((2, 3, 12, 8), ((4, 4), (4, 4), "VALID"), {}),
-        ((2, 3, 13, 9), ((4, 2), (4, 2), "VALID"), {}),
-        ((2, 12, 8, 3), ((4, 4), (4, 4), "VALID"), {"dimension_numbers": LAST}),
-        ((1, 8, 8, 1), ((2, 2), (2, 2), "VALID"), {"dimension_numbers": LAST}),
-        ((2, 2, 4, 6, 4), ((2, 3, 2), (2, 3, 2), "VALID"), {}),
-        ((2, 1, 9, 9), ((3, 3), (1, 1), "SAME"), {}),
+        *PATCHES,
         ((2, 3, 9, 10), ((3, 2), (2, 1), ((1, 0), (0, 2))), {}),
         ((2, 3, 9, 9), ((3, 3), (1, 1), "SAME"), {"rhs_dilation": (2, 1)}),
         ((2, 3, 9, 9), ((3, 3), (1, 1), ((1, 1), (1, 1))), {"lhs_dilation": (1, 2)}),
@@ -56,12 +60,7 @@ def test_results_are_equal_bit_for_bit(shape, args, options):
 @pytest.mark.parametrize(
     ("shape", "args", "options"),
     [
-        ((2, 3, 12, 8), ((4, 4), (4, 4), "VALID"), {}),
-        ((2, 3, 13, 9), ((4, 2), (4, 2), "VALID"), {}),
-        ((2, 12, 8, 3), ((4, 4), (4, 4), "VALID"), {"dimension_numbers": LAST}),
-        ((1, 8, 8, 1), ((2, 2), (2, 2), "VALID"), {"dimension_numbers": LAST}),
-        ((2, 2, 4, 6, 4), ((2, 3, 2), (2, 3, 2), "VALID"), {}),
-        ((2, 1, 9, 9), ((3, 3), (1, 1), "SAME"), {}),
+        *PATCHES,
         ((2, 4, 9, 10), ((3, 2), (1, 1), ((1, 0), (0, 2))), {}),
         ((2, 9, 9, 3), ((3, 3), (1, 1), "SAME"), {"dimension_numbers": LAST}),
         ((2, 3, 9, 9), ((3, 3), (1, 1), "SAME"), {"rhs_dilation": (2, 1)}),

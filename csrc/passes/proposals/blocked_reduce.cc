@@ -268,15 +268,16 @@ std::optional<BlockedReduce> BlockedAlone(const HloInstruction& reduce,
   return result;
 }
 
-// Whether all that reads a value, or operations on it, becomes such loops, and
-// these are not many.
-bool BecomesLoops(const HloInstruction& value, RuleContext& context,
-                  size_t& left) {
+// Whether all that reads a value, or operations on it, becomes such loops, as
+// `known` does, and these are not many.
+bool BecomesLoops(const HloInstruction& value, const HloInstruction& known,
+                  RuleContext& context, size_t& left) {
   if (value.IsRoot()) return false;
   return absl::c_all_of(value.users(), [&](const HloInstruction* user) {
     if (left == 0) return false;
     --left;
-    return user->IsElementwise() ? BecomesLoops(*user, context, left)
+    if (user == &known) return true;
+    return user->IsElementwise() ? BecomesLoops(*user, known, context, left)
                                  : BlockedAlone(*user, context).has_value();
   });
 }
@@ -288,8 +289,9 @@ std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
   std::optional<BlockedReduce> result = BlockedAlone(reduce, context);
   if (!result.has_value()) return std::nullopt;
   size_t readers = IsExtreme(result->operation) ? 1 : kMostReaders;
-  return BecomesLoops(*reduce.operand(0), context, readers) ? result
-                                                            : std::nullopt;
+  return BecomesLoops(*reduce.operand(0), reduce, context, readers)
+             ? result
+             : std::nullopt;
 }
 
 bool IsConstantNumber(const HloInstruction& leaf) {

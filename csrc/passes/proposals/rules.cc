@@ -246,6 +246,15 @@ HloInstruction* CloneBeside(const HloInstruction& original,
       original.CloneWithNewOperands(shape, operands, &context));
 }
 
+absl::StatusOr<HloComputation*> CalledBeside(
+    const HloInstruction& original,
+    absl::Span<HloInstruction* const> operands) {
+  HloInstruction* clone = CloneBeside(original, original.shape(), operands);
+  HloComputation* called = clone->to_apply();
+  HLOENV_RETURN_IF_ERROR(clone->parent()->RemoveInstruction(clone));
+  return called;
+}
+
 void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
                  std::vector<const HloInstruction*> reads, BuildManyFn build,
                  std::vector<Proposal>& proposals) {

@@ -177,6 +177,12 @@ xla::HloInstruction* CloneBeside(
     const xla::HloInstruction& original, const xla::Shape& shape,
     absl::Span<xla::HloInstruction* const> operands);
 
+// The copy of what `original` calls in the module of `operands`, which are like
+// its own.
+absl::StatusOr<xla::HloComputation*> CalledBeside(
+    const xla::HloInstruction& original,
+    absl::Span<xla::HloInstruction* const> operands);
+
 // Adds a proposal that replaces `original` with the result of `build` on the
 // images of `reads`, in order. Repeated reads are allowed.
 using BuildFn = std::function<absl::StatusOr<xla::HloInstruction*>(

@@ -133,10 +133,8 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
   by_block.add_inserted_window_dims(1);
   by_block.add_scatter_dims_to_operand_dims(1);
   by_block.set_index_vector_dim(1);
-  // Calls the copy of the computation in this module.
-  HloInstruction* clone = CloneBeside(scatter, shape, x);
-  xla::HloComputation* combiner = clone->to_apply();
-  HLOENV_RETURN_IF_ERROR(clone->parent()->RemoveInstruction(clone));
+  HLOENV_ASSIGN_OR_RETURN(xla::HloComputation * combiner,
+                          CalledBeside(scatter, x));
   const auto body = [&](HloInstruction* index,
                         absl::Span<HloInstruction* const> state)
       -> std::vector<HloInstruction*> {

@@ -242,11 +242,8 @@ class Scatters {
     HloInstruction* zeros =
         Add(HloInstruction::CreateBroadcast(updates_->shape(), zero, {}));
     HLOENV_ASSIGN_OR_RETURN(HloInstruction * sums,
-                            Scattered(zeros, owners, updates_, false));
-    size_t number = 1 + 2 * sum_.terms.size() + sum_.steps.size() -
-                    absl::c_count_if(sum_.steps, [](const ScaledBy& step) {
-                      return step.number == nullptr;
-                    });
+                            Scattered(zeros, owners, updates_));
+    size_t number = x_.size();  // they are the last of these
     for (size_t i = sum_.steps.size(); i-- > 0;) {
       const ScaledBy& step = sum_.steps[i];
       sums = step.number == nullptr
@@ -263,7 +260,7 @@ class Scatters {
     HloInstruction* rows =
         Selected(is_owner, Converted({indices_, ""}, xla::S32).value,
                  Filled(xla::S32, rows_));
-    return Scattered(x_[0], rows, sums, true);
+    return Scattered(x_[0], rows, sums);
   }
 
  private:
@@ -339,7 +336,7 @@ class Scatters {
                   xla::S32)
             .value;
     const int64_t count = updates_->shape().dimensions(0);
-    HloInstruction* nobody = Add(HloInstruction::CreateBroadcast(
+    HloInstruction* no_owner = Add(HloInstruction::CreateBroadcast(
         xla::ShapeUtil::MakeShape(xla::S32, {rows_}), Number(xla::S32, -1),
         {}));
     HLOENV_ASSIGN_OR_RETURN(
@@ -359,7 +356,7 @@ class Scatters {
     dims.add_scatter_dims_to_operand_dims(0);
     dims.set_index_vector_dim(1);
     HloInstruction* last = Add(HloInstruction::CreateScatter(
-        nobody->shape(), nobody, starts, places,
+        no_owner->shape(), no_owner, starts, places,
         x_[0]->GetModule()->AddEmbeddedComputation(builder.Build()), dims,
         /*indices_are_sorted=*/false, /*unique_indices=*/false));
     HLOENV_ASSIGN_OR_RETURN(
@@ -377,8 +374,7 @@ class Scatters {
   // `array` with these rows added to those at `indices`.
   absl::StatusOr<HloInstruction*> Scattered(HloInstruction* array,
                                             HloInstruction* indices,
-                                            HloInstruction* rows,
-                                            bool are_unique) {
+                                            HloInstruction* rows) {
     const int64_t count = indices->shape().dimensions(0);
     HLOENV_ASSIGN_OR_RETURN(
         indices, xla::MakeReshapeHlo(std::vector<int64_t>{count, 1}, indices));
@@ -389,14 +385,11 @@ class Scatters {
     dims.add_inserted_window_dims(0);
     dims.add_scatter_dims_to_operand_dims(0);
     dims.set_index_vector_dim(1);
-    // Calls the copy of the computation in this module.
-    HloInstruction* clone =
-        CloneBeside(*sum_.terms[0], sum_.array->shape(), {x_[0], x_[1], x_[2]});
-    xla::HloComputation* combiner = clone->to_apply();
-    HLOENV_RETURN_IF_ERROR(clone->parent()->RemoveInstruction(clone));
+    HLOENV_ASSIGN_OR_RETURN(xla::HloComputation * combiner,
+                            CalledBeside(*sum_.terms[0], x_.subspan(0, 3)));
     return Add(HloInstruction::CreateScatter(
         array->shape(), array, indices, rows, combiner, dims,
-        /*indices_are_sorted=*/false, are_unique));
+        /*indices_are_sorted=*/false, /*unique_indices=*/false));
   }
 
   const ScatteredSum& sum_;

@@ -136,7 +136,12 @@ _NARROW = ("f16", "bf16")
 _CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread"), 2048
 # Rules whose conditions the rule itself has. One is a cut, too.
 _AS_OFFERED = (
-    *("blocked", "copies", "iterations", "scatter_into", "scatter_rows", "spread"),
+    "blocked",
+    "copies",
+    "iterations",
+    "scatter_into",
+    "scatter_rows",
+    "spread",
 )
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
