@@ -65,6 +65,16 @@ def test_results_are_equal_bit_for_bit(shape, args, options):
         ((2, 9, 9, 3), ((3, 3), (1, 1), "SAME"), {"dimension_numbers": LAST}),
         ((2, 3, 9, 9), ((3, 3), (1, 1), "SAME"), {"rhs_dilation": (2, 1)}),
         ((3, 2, 40), ((5,), (1,), "VALID"), {}),
+        # Windows that overlap, in parts; some parts are cut off, or smaller.
+        ((2, 3, 13, 11), ((5, 3), (2, 2), "SAME"), {}),
+        ((2, 13, 11, 3), ((5, 5), (2, 3), "VALID"), {"dimension_numbers": LAST}),
+        ((1, 2, 20, 20), ((8, 6), (4, 2), ((3, 9), (0, 1))), {}),
+        ((2, 3, 9, 10), ((3, 3), (1, 2), ((1, 1), (2, 2))), {}),
+        ((3, 2, 40), ((9,), (4,), "SAME"), {}),
+        ((2, 1, 7, 7, 7), ((3, 2, 3), (2, 2, 1), "SAME"), {}),
+        # And windows apart from each other.
+        ((2, 3, 14, 12), ((2, 1), (4, 3), "VALID"), {}),
+        ((2, 3, 14, 12), ((2, 3), (4, 2), "SAME"), {}),
     ],
 )
 def test_gradients_are_equal_bit_for_bit(shape, args, options):

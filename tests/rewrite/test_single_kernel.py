@@ -44,6 +44,13 @@ library {
   ROOT c = f32[4,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
 
+library_sums {
+  a = f32[64,64] parameter(0)
+  zero = f32[] constant(0)
+  sums = f32[64] reduce(a, zero), dimensions={1}, to_apply=add
+  ROOT b = f32[64,64] broadcast(sums), dimensions={0}
+}
+
 shift {
   a = f32[4,4] parameter(0)
   zero = f32[] constant(0)
@@ -333,6 +340,14 @@ def test_the_policy_takes_small_loops_only():
     assert policy(once).tolist() == [-1]
     other = hloenv.HloEnv(loop(OFFERED["dot"])).get_alternatives("algsimp")
     assert (policy(other) == -1).all()
+
+
+def test_the_policy_leaves_large_reductions_to_the_library():
+    policy = hloenv.policies.get_policy("small-loops")
+    line = "  y = f32[64,64] fusion(x), kind={}, calls=library_sums"
+    for kind, decided in (("kCustom", -1), ("kInput", 1)):
+        found = capture(loop(line.format(kind), trips=1000, size="64,64"))
+        assert policy(found).tolist() == [decided], kind
 
 
 def test_it_belongs_after_fusion():

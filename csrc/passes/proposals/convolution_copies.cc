@@ -7,7 +7,8 @@
 // where k[:, :, 0, o] is one at one place and zero at the others, becomes a
 // concatenation of nine slices of the padded input; and patches that do not
 // overlap, a reshape and a transposition. Their gradients, in which k[:, :, i,
-// 0] is one at one place, are sums of such slices, or transpositions back.
+// 0] is one at one place, are sums of such slices, or of transpositions back:
+// one for each part of the windows in which none overlap.
 #include <algorithm>
 #include <utility>
 
@@ -145,50 +146,112 @@ absl::StatusOr<HloInstruction*> BuildCopies(const Convolution& convolution,
   return convolution.Finish(Stacked(parts, 'o', labels));
 }
 
-// Whether the input features are the elements of windows next to each other,
-// which the result has in their places.
-bool AreTilesBack(const Convolution& convolution,
-                  const std::vector<Index>& taps) {
+// Windows whose elements are the input features, and that are written where
+// they were read: each `base_dilation` elements after the last one.
+struct WindowsBack {
   Index sizes;
-  for (const SpatialDimension& d : convolution.spatial()) {
-    if (d.stride != 1 || d.output < d.input * d.base_dilation) return false;
-    sizes.push_back(d.base_dilation);
-  }
-  std::vector<Index> places;  // in the window
+  Index begins;  // of the first window in the result
+};
+
+std::optional<WindowsBack> WindowsBackOf(const Convolution& convolution,
+                                         const std::vector<Index>& taps) {
+  std::vector<Index> places;  // in the result, of the first window
   for (const Index& tap : taps) {
+    if (tap.empty()) return std::nullopt;
     Index place;
     for (size_t d = 0; d < tap.size(); ++d) {
       const SpatialDimension& each = convolution.spatial()[d];
+      if (each.stride != 1) return std::nullopt;
       place.push_back(each.pad_low - each.OffsetOf(tap[d]));
     }
     places.push_back(std::move(place));
   }
-  return places == IndicesBelow(sizes);
+  WindowsBack windows;
+  windows.begins = places.front();
+  for (size_t d = 0; d < windows.begins.size(); ++d) {
+    windows.sizes.push_back(places.back()[d] - windows.begins[d] + 1);
+  }
+  if (absl::c_any_of(windows.sizes, [](int64_t size) { return size < 1; }) ||
+      !absl::c_equal(places, IndicesBelow(windows.sizes),
+                     [&](const Index& place, const Index& index) {
+                       for (size_t d = 0; d < index.size(); ++d) {
+                         if (place[d] != windows.begins[d] + index[d]) {
+                           return false;
+                         }
+                       }
+                       return true;
+                     })) {
+    return std::nullopt;
+  }
+  return windows;
 }
 
-HloInstruction* BuildTilesBack(const Convolution& convolution,
-                               HloInstruction* x) {
+// The parts of overlapping windows, each of which has one element for each of
+// the result at most: their numbers along each dimension.
+std::vector<Index> PartsOf(const Convolution& convolution,
+                           const WindowsBack& windows) {
+  Index counts;
+  for (size_t d = 0; d < windows.sizes.size(); ++d) {
+    const int64_t apart = convolution.spatial()[d].base_dilation;
+    counts.push_back((windows.sizes[d] + apart - 1) / apart);
+  }
+  std::vector<Index> parts;
+  for (Index& part : IndicesBelow(counts)) {
+    bool is_inside = true;  // of the result, which may be cut off
+    for (size_t d = 0; d < part.size(); ++d) {
+      const SpatialDimension& each = convolution.spatial()[d];
+      const int64_t low = windows.begins[d] + part[d] * each.base_dilation;
+      is_inside &=
+          low < each.output && low + each.input * each.base_dilation > 0;
+    }
+    if (is_inside) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+// One part of all windows, in its place in the result.
+Labelled PartBack(const Convolution& convolution, const WindowsBack& windows,
+                  const Index& part, HloInstruction* x) {
   Labelled tiles = convolution.Input(x, false);
   std::string taps;
-  Index sizes;
-  for (size_t d = 0; d < convolution.spatial().size(); ++d) {
-    taps += TapLabel(d);
-    sizes.push_back(convolution.spatial()[d].base_dilation);
-  }
-  tiles = SplitLabel(tiles, 'i', taps, sizes);
   std::string order = convolution.OutputLabels();
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    order.insert(order.find(PositionLabel(d)) + 1, 1, TapLabel(d));
-  }
-  tiles = Ordered(tiles, order);
+  std::vector<Cut> cuts;
+  std::vector<Padding> rest;  // of a part that is smaller than the others
   std::vector<Padding> paddings;
-  for (size_t d = 0; d < sizes.size(); ++d) {
+  for (size_t d = 0; d < part.size(); ++d) {
     const SpatialDimension& each = convolution.spatial()[d];
+    const int64_t first = part[d] * each.base_dilation;
+    const int64_t size = std::min(each.base_dilation, windows.sizes[d] - first);
+    taps += TapLabel(d);
+    cuts.push_back({TapLabel(d), first, size});
+    rest.push_back({TapLabel(d), 0, each.base_dilation - size});
+    order.insert(order.find(PositionLabel(d)) + 1, 1, TapLabel(d));
+    const int64_t low = windows.begins[d] + first;
+    paddings.push_back({PositionLabel(d), low,
+                        each.output - low - each.input * each.base_dilation});
+  }
+  tiles = SplitLabel(tiles, 'i', taps, windows.sizes);
+  tiles = Ordered(Padded(Sliced(tiles, cuts), rest), order);
+  for (size_t d = 0; d < part.size(); ++d) {
     const char position = PositionLabel(d);
     tiles = MergeLabels(tiles, Pair(position, TapLabel(d)), position);
-    paddings.push_back({position, 0, each.output - each.input * sizes[d]});
   }
-  return convolution.Finish(Padded(tiles, paddings));
+  return Padded(tiles, paddings);
+}
+
+HloInstruction* BuildWindowsBack(const Convolution& convolution,
+                                 const WindowsBack& windows,
+                                 const std::vector<Index>& parts,
+                                 HloInstruction* x) {
+  if (parts.size() == 1) {
+    return convolution.Finish(PartBack(convolution, windows, parts.front(), x));
+  }
+  std::vector<Labelled> terms;
+  for (const Index& part : parts) {
+    terms.push_back(Converted(PartBack(convolution, windows, part, x),
+                              convolution.accumulation().type));
+  }
+  return convolution.Finish(SumFromZero(terms));
 }
 
 absl::StatusOr<HloInstruction*> BuildSum(const Convolution& convolution,
@@ -208,6 +271,29 @@ absl::StatusOr<HloInstruction*> BuildSum(const Convolution& convolution,
   return convolution.Finish(SumFromZero(parts));
 }
 
+void ProposeWindowsBack(const Convolution& convolution,
+                        const std::vector<Index>& taps,
+                        std::vector<Proposal>& proposals) {
+  const HloInstruction& root = convolution.instruction();
+  std::optional<WindowsBack> windows = WindowsBackOf(convolution, taps);
+  if (!windows.has_value()) return;
+  std::vector<Index> parts = PartsOf(convolution, *windows);
+  if (parts.empty() || parts.size() > kMaxCopies) return;
+  Propose(
+      CopiesRule(), root, {root.operand(0)},
+      [convolution, windows = *std::move(windows),
+       parts = std::move(parts)](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        if (parts.size() == 1) {
+          return BuildWindowsBack(convolution, windows, parts, x[0]);
+        }
+        return InOwnKernel(x, [&](absl::Span<HloInstruction* const> own) {
+          return BuildWindowsBack(convolution, windows, parts, own[0]);
+        });
+      },
+      proposals);
+}
+
 // For the gradient of patches: a convolution to one feature of each group.
 void ProposeSum(const Convolution& convolution, RuleContext& context,
                 std::vector<Proposal>& proposals) {
@@ -215,20 +301,21 @@ void ProposeSum(const Convolution& convolution, RuleContext& context,
   if (convolution.outputs() > 1 || root.batch_group_count() > 1) return;
   std::optional<std::vector<Index>> taps = AddedTaps(convolution, context);
   if (!taps.has_value()) return;
-  const bool are_tiles = AreTilesBack(convolution, *taps);
-  if (!are_tiles && (!Convolution::Of(root, context).has_value() ||
-                     convolution.inputs() > kMaxCopies ||
-                     absl::c_any_of(convolution.spatial(), [](const auto& d) {
-                       return d.base_dilation > 1;
-                     }))) {
+  const bool is_apart = absl::c_any_of(
+      convolution.spatial(), [](const auto& d) { return d.base_dilation > 1; });
+  if (is_apart) {
+    ProposeWindowsBack(convolution, *taps, proposals);
+    return;
+  }
+  if (!Convolution::Of(root, context).has_value() ||
+      convolution.inputs() > kMaxCopies) {
     return;
   }
   Propose(
       CopiesRule(), root, {root.operand(0)},
-      [convolution, taps = *std::move(taps),
-       are_tiles](absl::Span<HloInstruction* const> x)
+      [convolution,
+       taps = *std::move(taps)](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<HloInstruction*> {
-        if (are_tiles) return BuildTilesBack(convolution, x[0]);
         return InOwnKernel(x, [&](absl::Span<HloInstruction* const> own) {
           return BuildSum(convolution, taps, own[0]);
         });
@@ -277,7 +364,7 @@ const Rule& CopiesRule() {
       "picks one element of the window for each output feature, as a "
       "concatenation of up to 64 slices, if these features are not the last "
       "dimension, or as a transposition where windows do not overlap; and "
-      "their gradients as sums of slices, or transpositions. "
+      "their gradients as sums of up to 64 slices or transpositions. "
       "Infinities and not-a-numbers do not reach other "
       "elements of the window.",
       &ProposeCopies};

@@ -30,6 +30,10 @@ _THUNK_NS = 50.0
 _STEP_NS = 8.0
 # To start a library's matrix product, in addition to a thunk.
 _LIBRARY_NS = 350.0
+# For each element that a library reduces, there and in a kernel, which has no vectors
+# for it. Other reductions are the same loops in both.
+_LIBRARY_REDUCED_NS = 0.25
+_REDUCED_NS = 0.7
 # To run a scatter's update as an iteration of a loop inside a kernel.
 _UPDATE_NS = 40.0
 # For each product of a dot of f32: in a library; and in a kernel, if LLVM unrolls the
@@ -150,10 +154,11 @@ class _Estimate:
     """Times of the computations of an alternative graph."""
 
     def __init__(self, graph: HloGraph) -> None:
-        from ..graph.hlo_graph import opcodes
+        from ..graph.hlo_graph import fusion_kinds, opcodes
 
         self._graph = graph
         self._opcodes = opcodes()
+        self._library_kind = fusion_kinds().index("kCustom")
         self._dots = graph.attribute_block([*_DOT, "rhs_contracting_0"])
         self._times: dict[int, _Time] = {}
         self._sizes: dict[int, int] = {}
@@ -288,7 +293,15 @@ class _Estimate:
                 return self._of_dot(inner)
             if name == "scatter":
                 return self._of_scatter(inner)
-        return self._of_operation(node, "fusion")
+        time = self._of_operation(node, "fusion")
+        if graph.fusion_kind[node] == self._library_kind:
+            for inner, name in zip(inside, names, strict=True):
+                if name == "reduce":
+                    read = int(graph.edge_sources[graph.in_offsets[inner]])
+                    elements = float(graph.element_count[read])
+                    time.thunks += elements * _LIBRARY_REDUCED_NS
+                    time.kernel += elements * _REDUCED_NS
+        return time
 
     def _of_operation(self, node: int, opcode: str) -> _Time:
         if opcode == "scatter":
