@@ -22,11 +22,13 @@ def gradient(
     width: int | None = None,
     extra: str = "",
     features: int | None = None,
+    rank: int = 2,
 ) -> str:
     """HLO text of the gradient of a random depthwise convolution."""
     images, groups = rng.randint(1, 3), features or rng.choice([2, 3, 5])
-    sizes = rng.randint(3, 8), width or rng.choice([4, 5, 8, 11, 12, 33, 40])
-    form = rng.choice(_FORMS)
+    row = width or rng.choice([4, 5, 8, 11, 12, 33, 40])
+    sizes = (*(rng.randint(3, 8) for _ in range(rank - 1)), row)
+    form = rng.choice(_FORMS).replace("01", "012"[:rank])
     left, right, result = form.replace("->", "_").split("_")
     dims, given, outputs = [], [], []
     for size in sizes:
@@ -40,9 +42,9 @@ def gradient(
         given.append(image)
         outputs.append(taps)
     # The batch counts as features of the gradient, whose groups are those of its batch.
-    left_sizes = {"b": groups, "f": images, "0": given[0], "1": given[1]}
-    right_sizes = {"o": groups, "i": images, "0": sizes[0], "1": sizes[1]}
-    result_sizes = {"b": 1, "f": groups, "0": outputs[0], "1": outputs[1]}
+    left_sizes = {"b": groups, "f": images, **dict(zip("012", given, strict=False))}
+    right_sizes = {"o": groups, "i": images, **dict(zip("012", sizes, strict=False))}
+    result_sizes = {"b": 1, "f": groups, **dict(zip("012", outputs, strict=False))}
     size, stride, low_high, dilation = (
         "x".join(each)
         for each in zip(
@@ -64,9 +66,11 @@ def gradient(
 @pytest.mark.parametrize(
     ("types", "tolerance"), [("f32", 1e-12), ("f64", 1e-12), ("s32", 0), ("c64", 1e-5)]
 )
-@pytest.mark.parametrize("seed", range(12))
-def test_gradients_of_random_depthwise_convolutions(seed, types, tolerance):
-    text = gradient(random.Random(seed), types)
+@pytest.mark.parametrize(
+    ("rank", "seed"), [(1, s) for s in range(6)] + [(2, s) for s in range(12)] + [(3, 0)]
+)
+def test_gradients_of_random_depthwise_convolutions(rank, seed, types, tolerance):
+    text = gradient(random.Random(seed), types, rank=rank)
     alternatives = capture(text, NAME)
     assert "rows" in rules(alternatives)
     for record in hloenv.verify_alternatives(alternatives, float64=types == "f32"):
@@ -75,8 +79,10 @@ def test_gradients_of_random_depthwise_convolutions(seed, types, tolerance):
 
 @pytest.mark.compile
 @pytest.mark.parametrize("seed", range(3))
-def test_the_compiled_loop_has_the_values_of_the_convolution(seed):
-    module = hloenv.HloModule.from_text(gradient(random.Random(seed), features=40))
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_compiled_loop_has_the_values_of_the_convolution(rank, seed):
+    text = gradient(random.Random(seed), features=40, rank=rank)
+    module = hloenv.HloModule.from_text(text)
     alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
     rule = rules(alternatives).index("rows")
     found = alternatives.apply([rule + 1])
@@ -102,10 +108,6 @@ def test_the_compiled_loop_has_the_values_of_the_convolution(seed):
             *("2,8,8,4", "2,8,8,8", "3,3,1,8"),
             "window={size=8x8 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf, "
             "batch_group_count=4",
-        ),
-        one_convolution(  # one dimension
-            *("2,8,4", "2,8,4", "3,1,4"),
-            "window={size=8 pad=1_1}, dim_labels=f0b_i0o->0bf, batch_group_count=4",
         ),
     ],
 )
