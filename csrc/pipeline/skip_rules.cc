@@ -13,6 +13,8 @@
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_module.h"
 #include "xla/literal.h"
+#include "xla/service/call_graph.h"
+#include "xla/service/call_inliner.h"
 
 namespace hloenv {
 namespace {
@@ -62,6 +64,35 @@ absl::Status ExpandTupleConstants(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
+// Those of what is inlined, too.
+absl::Status InlineCalls(xla::HloComputation* computation) {
+  while (true) {
+    xla::HloInstruction* call = nullptr;
+    for (xla::HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() == xla::HloOpcode::kCall) call = instruction;
+    }
+    if (call == nullptr) return absl::OkStatus();
+    HLOENV_RETURN_IF_ERROR(xla::CallInliner::Inline(call).status());
+  }
+}
+
+// call-inliner removes calls from what reductions and sorts apply; the backend
+// has no code for them there.
+absl::Status InlineAppliedCalls(xla::HloModule* module) {
+  for (xla::HloComputation* caller : module->MakeComputationPostOrder()) {
+    for (xla::HloInstruction* instruction : caller->instructions()) {
+      if (xla::GetInstructionCallContext(instruction->opcode()) !=
+          xla::CallContext::kEmbedded) {
+        continue;
+      }
+      for (xla::HloComputation* applied : instruction->called_computations()) {
+        HLOENV_RETURN_IF_ERROR(InlineCalls(applied));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const std::vector<SkipRule>& SkipRules() {
@@ -96,6 +127,7 @@ const std::vector<NeededPass>& NeededPasses() {
       {"bitcast_dtypes_expander",
        "the backend crashes on casts that change the number of elements"},
       {"cholesky_expander", kNoEmitter},
+      {"comparison-expander", "the backend compares floats in no total order"},
       {"convolution-group-converter",
        "the backend has no convolutions with batch groups"},
       {"copy-insertion", "without its copies, buffers are overwritten in use"},
@@ -116,7 +148,11 @@ const std::vector<NeededPass>& NeededPasses() {
        "the backend crashes on gathers that are not simple"},
       {"layout-assignment", "the backend needs layouts"},
       {"logistic-expander", kNoEmitter},
+      {"operand_upcaster",
+       "the backend reads operands as if they had the type of the result"},
       {"qr_expander", kNoEmitter},
+      {"result_caster",
+       "the backend writes results as if they had the type of the operands"},
       {"rng-bit-generator-expander", kNoEmitter},
       {"rng-expander", kNoEmitter},
       {"scatter_simplifier",
@@ -134,7 +170,10 @@ const std::vector<NeededPass>& NeededPasses() {
 
 absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module) {
   // After fusion, the transposes are inside fusion computations.
-  if (pass == "fusion") return RemoveEmptyTransposes(module);
+  if (pass == "fusion") {
+    HLOENV_RETURN_IF_ERROR(InlineAppliedCalls(module));
+    return RemoveEmptyTransposes(module);
+  }
   if (pass == "literal-canonicalizer") return ExpandTupleConstants(module);
   return absl::OkStatus();
 }

@@ -328,6 +328,7 @@ ENTRY e {
 """
 
 
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 @pytest.mark.parametrize("first", ["hlo normalization", "reshape-decomposer"])
 @pytest.mark.parametrize("fixed_point", [False, True])
 def test_a_pipeline_looks_at_layouts_after_a_pass_that_made_bitcasts(
@@ -345,6 +346,7 @@ def test_a_pipeline_looks_at_layouts_after_a_pass_that_made_bitcasts(
         assert "copy" in env.module.opcode_counts()
 
 
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 @pytest.mark.parametrize("name", ["simplification", "algsimp"])
 def test_a_pipeline_cannot_ignore_layouts_after_such_a_pass(name):
     options = {"is_layout_sensitive": False} if name == "algsimp" else {}
@@ -356,6 +358,11 @@ def test_a_pipeline_cannot_ignore_layouts_after_such_a_pass(name):
     alternatives = env.get_alternatives(hloenv.Pipeline("both", passes[::-1]))
     for record in hloenv.verify_alternatives(alternatives):
         assert record.relative == 0
+
+
+def test_bitcasts_before_layout_assignment_are_warned_of():
+    with pytest.warns(hloenv.PositionWarning, match="bitcasts do not compile"):
+        hloenv.HloEnv(RESHAPED).get_alternatives("reshape-decomposer")
 
 
 def test_a_pass_that_only_looks_at_layouts_makes_no_bitcasts():

@@ -168,7 +168,7 @@ def test_forms_of_what_jax_makes(name):
             ("1,2000,8", "1,1000,8", "33,1,8"),
             "window={size=1000 pad=16_15 rhs_dilate=2}, dim_labels=f0b_i0o->0bf, "
             "batch_group_count=8",
-            "outputs",
+            "rows",
         ),
         (  # short signals of several channels
             ("1,600,4", "65,4,4", "1,600,4"),

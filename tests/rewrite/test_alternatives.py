@@ -9,7 +9,12 @@ import re
 import numpy as np
 import pytest
 
-from hloenv.errors import DecisionError, PositionWarning, UnknownPassError
+from hloenv.errors import (
+    ArgumentError,
+    DecisionError,
+    PositionWarning,
+    UnknownPassError,
+)
 from hloenv.hlo.module import HloModule
 from hloenv.hlo.passes import Pass, Pipeline, run_passes
 from hloenv.rewrite.alternatives import Alternatives
@@ -251,6 +256,8 @@ def test_sequence_protocol() -> None:
         alternatives[2]
     with pytest.raises(IndexError):
         alternatives[-3]
+    with pytest.raises(ArgumentError, match="by its number, 0 to 1"):
+        alternatives["outer"]
 
 
 def test_the_alternative_graph_is_ordinary_hlo() -> None:

@@ -67,7 +67,8 @@ def gradient(
     ("types", "tolerance"), [("f32", 1e-12), ("f64", 1e-12), ("s32", 0), ("c64", 1e-5)]
 )
 @pytest.mark.parametrize(
-    ("rank", "seed"), [(1, s) for s in range(6)] + [(2, s) for s in range(12)] + [(3, 0)]
+    ("rank", "seed"),
+    [(1, s) for s in range(6)] + [(2, s) for s in range(12)] + [(3, 0)],
 )
 def test_gradients_of_random_depthwise_convolutions(rank, seed, types, tolerance):
     text = gradient(random.Random(seed), types, rank=rank)

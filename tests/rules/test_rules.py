@@ -211,13 +211,12 @@ def test_wrong_rules_of_other_types_are_refused(before, after, example) -> None:
 def test_an_example_without_parameters_is_checked() -> None:
     example = "HloModule m\n\nENTRY e {\n  x = s32[4] iota(), iota_dimension=0\n"
     example += "  ROOT r = s32[4] add(x, x)\n}\n"
-    rule(
-        "my-sum",
-        before="ROOT r = add(a, a)",
-        after="ROOT r = add(a, a)",
-        examples=[example],
-    )
+    before = "ROOT r = add(a, a)"
+    after = "n = negate(a)\nROOT r = subtract(a, n)"
+    rule("my-sum", before=before, after=after, examples=[example])
     remove_pass("my-sum")
+    with pytest.raises(RuleError, match="changes nothing in its example"):
+        rule("my-sum", before=before, after=before, examples=[example])
 
 
 def test_a_bfloat16_dot_is_checked_exactly() -> None:

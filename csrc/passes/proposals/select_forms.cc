@@ -24,7 +24,7 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-constexpr int64_t kMaxSelected = 16;
+constexpr int64_t kMaxSelected = 27;
 
 // The direction in which a computation compares its first parameter with the
 // second, if it does nothing else.
@@ -239,7 +239,7 @@ void ProposeSelectChain(const HloInstruction& root, RuleContext& context,
 const Rule& SelectChainRule() {
   static constexpr Rule rule = {
       "select",
-      "Rewrites the gradient of max pooling, over windows of up to 16 "
+      "Rewrites the gradient of max pooling, over windows of up to 27 "
       "elements, as comparisons of strided slices and additions of padded "
       "arrays. Floats may round differently where windows overlap.",
       &ProposeSelectChain};

@@ -30,7 +30,7 @@ from .dot_sizes import (
     transposed_dot,
     transposed_dot_forms,
 )
-from .readers import Readers
+from .readers import Readers, reducer_of
 from .rolls import has_fast_halo, is_fast_roll
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ _ATTRIBUTES = tuple(
     dict.fromkeys(  # each once
         (
             *CONVOLUTION_ATTRIBUTES,
-            *(f"{name}_{d}" for name in ("sizes", "base_dilations") for d in _WINDOW),
+            *(
+                f"{name}_{d}"
+                for name in ("sizes", "base_dilations", "strides")
+                for d in _WINDOW
+            ),
             *DOT_ATTRIBUTES,
         )
     )
@@ -57,7 +61,7 @@ _DOT_COLUMNS = [_ATTRIBUTES.index(name) for name in DOT_ATTRIBUTES]
 # Elements of each reduction up to which, and reductions from which, a chain was faster;
 # and elements of each window.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
-_SMALL_WINDOW = 9
+_SMALL_WINDOW, _FEW_OF_WINDOW = 9, 4
 # Of a reduction around dimensions that are kept: elements of the last one up to which,
 # and of those before them and of the operand from which, two were faster; and columns
 # from which on they were not in the cache.
@@ -465,19 +469,58 @@ def _reduce_forms(
     scan = _scan_forms(graph, node, attributes)
     if scan:
         return scan
-    sizes = [attributes[f"sizes_{d}"] for d in _WINDOW]
-    taps = math.prod(size for size in sizes if size != ABSENT)
-    # The gradient of average pooling without overlap: most windows read one number.
-    is_sparse = taps > 1 and all(
-        size <= attributes[f"base_dilations_{d}"]
-        for d, size in enumerate(sizes)
-        if size > 1
-    )
-    if len(operands) == 3:  # select-and-scatter
-        results = int(graph.element_count[operands[1]])
-    if is_sparse or results < _MANY_REDUCTIONS:
+    is_gradient = len(operands) == 3  # select-and-scatter
+    windows = int(graph.element_count[operands[1]]) if is_gradient else results
+    if windows < _MANY_REDUCTIONS:
         return ()
-    return ("window", "select") if taps <= _SMALL_WINDOW else ("dimensions",)
+    return _window_forms(graph, node, attributes, is_gradient=is_gradient)
+
+
+def _window_forms(
+    graph: HloGraph, node: int, attributes: dict[str, int], *, is_gradient: bool
+) -> tuple[str, ...]:
+    """For a reduction over windows, or the gradient of one to the largest element.
+
+    XLA has fast code for windows of few elements, and of one dimension.
+    """
+    sizes = [max(attributes[f"sizes_{d}"], 1) for d in _WINDOW]
+    wide = [d for d in _WINDOW if sizes[d] > 1]
+    taps = math.prod(sizes)
+    rank = int(graph.rank[node])
+    is_innermost = bool(wide) and wide[-1] == rank - 1
+    steps = [max(attributes[f"strides_{d}"], 1) for d in wide]
+    if is_gradient:
+        # Its parts are put between zeros along vectors.
+        is_apart = is_innermost and steps[-1] > 1
+        is_long = taps > _SMALL_WINDOW or (
+            len(wide) == 1 and (taps >= _SMALL_WINDOW or steps[0] > 2)
+        )
+        if is_apart and is_long:
+            return ()
+        return ("select",)
+    read = int(operands_of(graph, node)[0])
+    # The gradient of a sum has what is between its windows in a padding, mostly.
+    apart = [attributes[f"base_dilations_{d}"] for d in _WINDOW]
+    if opcodes()[graph.opcode[read]] == "pad":
+        names = [f"base_dilations_{d}" for d in _WINDOW]
+        inside = graph.attribute_block(names)[read].tolist()
+        apart = [max(pair) for pair in zip(apart, inside, strict=True)]
+        read = int(operands_of(graph, read)[0])
+    elements = graph.dims[read].tolist()
+    reads_one = all(sizes[d] <= apart[d] or elements[d] == 1 for d in wide)
+    if reads_one and (taps <= _FEW_OF_WINDOW or all(elements[d] == 1 for d in wide)):
+        return ()
+    forms = ("window",) if taps <= _SMALL_WINDOW else ("dimensions",)
+    if len(wide) == 1:
+        if steps[0] == 1 and (taps > _SMALL_WINDOW or max(apart) <= 1):
+            return forms if taps > _SMALL_WINDOW else ()
+        if not is_innermost:
+            return ()
+        is_extreme = reducer_of(graph, node) in ("maximum", "minimum")
+        return forms if is_extreme or taps <= steps[0] + 1 or max(apart) > 1 else ()
+    if taps <= _FEW_OF_WINDOW and max(steps, default=2) == 1 and not is_innermost:
+        return ()
+    return forms
 
 
 def _has_columns(graph: HloGraph, node: int, call: int) -> bool:

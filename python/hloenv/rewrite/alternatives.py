@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from .._native import core, is_text
 from .._registry import load_attribute
 from ..errors import (
+    ArgumentError,
     DecisionError,
     InterceptError,
     StaleAlternativesError,
@@ -216,7 +218,13 @@ class Alternatives(Sequence[Alternative]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        position = int(index)
+        try:
+            position = operator.index(index)
+        except TypeError:
+            raise ArgumentError(
+                f"an alternative is chosen by its number, 0 to {len(self) - 1}, or by "
+                f"a slice, not by {index!r}"
+            ) from None
         if position < 0:
             position += len(self)
         if not 0 <= position < len(self):

@@ -18,6 +18,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -209,8 +210,8 @@ class LiveStage:
         """Skips the pass and reports no change to the compiler.
 
         Later passes may depend on it: without a pass that `needed_passes()` lists, XLA
-        may fail or, in rare cases, not terminate, and its GPU compiler may end the
-        process; a PositionWarning says so.
+        may fail, compute other values or, in rare cases, not terminate, and its GPU
+        compiler may end the process; a PositionWarning says so.
 
         Raises:
             InterceptError: the compiler has continued.
@@ -218,10 +219,10 @@ class LiveStage:
         self._check_open("skip the pass while the stage is open")
         if self._is_needed_on_gpus():
             self._warn(f"the pass {self.name!r} is skipped")
-        elif self.name in {each.name for each in needed_passes()}:
+        elif any(fnmatchcase(self.name, each.name) for each in needed_passes()):
             warnings.warn(
-                f"XLA requires the skipped pass {self.name!r}: it may fail or not "
-                "terminate; run the pass instead",
+                f"XLA requires the skipped pass {self.name!r}: it may fail, compute "
+                "other values or not terminate; run the pass instead",
                 PositionWarning,
                 stacklevel=2,
             )

@@ -22,6 +22,8 @@ _AFTER_LAYOUT_ASSIGNMENT = frozenset(
         "fusion-wrapper",
         "general-fusion",
         "general-layout",
+        "hlo normalization",
+        "reshape-decomposer",
         "single-kernel",
     }
 )
@@ -149,9 +151,9 @@ def warn_if_elsewhere(
     early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
     if early and (position is None or not position.has_layouts):
         warnings.warn(
-            f"{min(early)!r} was captured before layout assignment, where fusions do "
-            "not compile and decisions for the backend have no effect; call "
-            "env.run_until('fusion') first",
+            f"{min(early)!r} was captured before layout assignment, where fusions and "
+            "bitcasts do not compile and decisions for the backend have no effect; "
+            "call env.run_until('fusion') first",
             PositionWarning,
             stacklevel=3,
         )

@@ -89,6 +89,10 @@ def check_rule(
     results = [
         alternatives.apply(decisions) for decisions in single_decisions(alternatives)
     ]
+    if all(each.fingerprint() == module.fingerprint() for each in results):
+        raise RuleError(
+            f"rule {rule.name!r} changes nothing in its example: `after` is `before`"
+        )
     tolerance = tolerance_of(rule, replacements, proposals.library)
     rounding = Rounding(module, results, tolerance)
     num_compared = 0
