@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -199,6 +200,15 @@ ENTRY e {{
             "size=1x2x2x1 pad=0_0x1_1x1_1x0_0 lhs_dilate=1x2x2x1",
             None,
         ),
+        # Few elements, and windows of one dimension, have fast code.
+        ("8,29,29,32", "8,28,28,32", "size=1x2x2x1", None),
+        ("8,58,58,32", "8,28,28,32", "size=1x4x4x1 stride=1x2x2x1", "dimensions"),
+        ("8,32,29,29", "8,32,28,28", "size=1x1x2x2", "window"),
+        ("8,514,32", "8,512,32", "size=1x3x1", None),
+        ("8,523,32", "8,512,32", "size=1x12x1", "dimensions"),
+        ("8,32,514", "8,32,512", "size=1x1x3", None),
+        ("8,32,1024", "8,32,512", "size=1x1x2 stride=1x1x2", "window"),
+        ("8,32,1538", "8,32,512", "size=1x1x5 stride=1x1x3", None),
     ],
 )
 def test_pooling(sizes, results, window, expected):
@@ -217,6 +227,61 @@ ENTRY e {{
 }}
 """
     assert form_of(text, "reduce-forms") == expected
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    ("shape", "size", "step", "expected"),
+    [
+        ((8, 28, 28, 32), (1, 2, 2, 1), (1, 2, 2, 1), None),  # one number in each
+        ((8, 28, 28, 32), (1, 4, 4, 1), (1, 4, 4, 1), "dimensions"),
+        ((8, 27, 27, 32), (1, 3, 3, 1), (1, 2, 2, 1), "window"),
+        ((64, 7, 7, 32), (1, 7, 7, 1), (1, 7, 7, 1), None),
+        ((8, 513, 32), (1, 3, 1), (1, 2, 1), None),
+        ((8, 1024, 32), (1, 64, 1), (1, 64, 1), "dimensions"),
+        ((8, 32, 513), (1, 1, 3), (1, 1, 2), "window"),
+    ],
+)
+def test_gradients_of_average_pooling(shape, size, step, expected):
+    import jax
+
+    def pooled(x):
+        return jax.lax.reduce_window(x, 0.0, jax.lax.add, size, step, "VALID")
+
+    x = np.ones(shape, np.float32)
+
+    def gradient(weights):
+        return jax.linear_transpose(pooled, x)(weights)[0]
+
+    weights = jax.eval_shape(pooled, x)
+    module = hloenv.HloModule.from_jax(gradient, weights)
+    assert form_of(module.to_text(), "reduce-forms") == expected
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    ("shape", "size", "step", "expected"),
+    [
+        ((8, 28, 28, 32), (1, 5, 5, 1), (1, 1, 1, 1), "select"),
+        ((8, 32, 28, 28), (1, 1, 5, 5), (1, 1, 1, 1), "select"),
+        ((8, 32, 28, 28), (1, 1, 4, 4), (1, 1, 4, 4), None),  # apart along vectors
+        ((8, 32, 2048), (1, 1, 2), (1, 1, 2), "select"),
+        ((8, 32, 2049), (1, 1, 5), (1, 1, 3), None),
+        ((8, 2049, 32), (1, 9, 1), (1, 3, 1), "select"),
+    ],
+)
+def test_gradients_of_max_pooling(shape, size, step, expected):
+    import jax
+
+    def pooled(x):
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, size, step, "VALID")
+
+    x = np.ones(shape, np.float32)
+    weights = jax.eval_shape(pooled, x)
+    module = hloenv.HloModule.from_jax(
+        lambda x, weights: jax.vjp(pooled, x)[1](weights)[0], x, weights
+    )
+    assert form_of(module.to_text(), "reduce-forms") == expected
 
 
 def test_truth_values_are_left_alone():
