@@ -193,17 +193,33 @@ def average_pooling() -> Operation:
     return Operation(by_jax, by_torch, (normal(1, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
 
 
-def max_pooling() -> Operation:
-    """Of windows of 2x2."""
+def max_pooling(size: int = 2, stride: int = 2, padding: int = 0) -> Operation:
+    """Of square windows."""
 
     def by_jax(x: Any) -> Any:
-        shape = (1, 2, 2, 1)
-        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, shape, shape, "VALID")
+        shape, strides = (1, size, size, 1), (1, stride, stride, 1)
+        pads = ((0, 0), (padding,) * 2, (padding,) * 2, (0, 0))
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, shape, strides, pads)
 
     def by_torch(x: Any) -> Any:
-        return functional.max_pool2d(x, 2)
+        return functional.max_pool2d(x, size, stride, padding)
 
     return Operation(by_jax, by_torch, (normal(4, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
+
+
+def patches(size: int = 8, stride: int = 4) -> Operation:
+    """Of 4 images 112x112x3, which overlap: first the channels, then the pixels."""
+
+    def by_jax(x: Any) -> Any:
+        return jax.lax.conv_general_dilated_patches(
+            x, (size, size), (stride, stride), "VALID"
+        )
+
+    def by_torch(x: Any) -> Any:
+        side = (x.shape[-1] - size) // stride + 1
+        return functional.unfold(x, size, stride=stride).unflatten(2, (side, side))
+
+    return Operation(by_jax, by_torch, (normal(4, 3, 112, 112),), (None,))
 
 
 def group_normalization() -> Operation:
@@ -339,6 +355,12 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
     "value and gradient of max pooling 56x56x64, 2x2": lambda: gradient_of(
         max_pooling()
     ),
+    "value and gradient of max pooling 56x56x64, 5x5, stride 1": lambda: gradient_of(
+        max_pooling(5, 1, 2)
+    ),
+    "value and gradient of overlapping patches 8x8 of 4 images 112x112x3": lambda: (
+        gradient_of(patches())
+    ),
     "sine of a million": lambda: plain(jnp.sin, torch.sin, 10 * normal(1_000_000)),
     "angle of a million points": lambda: plain(
         jnp.arctan2, torch.atan2, normal(1_000_000), normal(1_000_000, seed=1)
@@ -362,6 +384,9 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
         lambda x: jnp.median(x, 1), lambda x: x.median(1)[0], normal(1024, 999)
     ),
     "causal depthwise convolution of 16 sequences 1024x64, 4": sequences,
+    "value and gradient of causal depthwise convolution 1024x64, 4": lambda: (
+        gradient_of(sequences())
+    ),
     "exact GELU of a million": lambda: plain(
         lambda x: jax.nn.gelu(x, approximate=False),
         functional.gelu,
