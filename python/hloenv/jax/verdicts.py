@@ -47,7 +47,7 @@ _SOURCES = (
     *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py", "jax/settings.py"),
     *("jax/onednn.py", "policies/known_calls.py", "policies/convolution_sizes.py"),
     *("policies/crossed_dots.py", "policies/dot_sizes.py", "jax/timed_call.py"),
-    "policies/rolls.py",
+    *("policies/rolls.py", "policies/windows.py"),
     *("runtime/jaxlib/options.py", "runtime/moved.py"),
 )
 

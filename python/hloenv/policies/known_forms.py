@@ -30,8 +30,9 @@ from .dot_sizes import (
     transposed_dot,
     transposed_dot_forms,
 )
-from .readers import Readers, reducer_of
+from .readers import Readers
 from .rolls import has_fast_halo, is_fast_roll
+from .windows import WINDOW_ATTRIBUTES, window_forms
 
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
@@ -42,34 +43,23 @@ FORM_PASSES = (
     *("math-forms", "fusion-cuts"),
 )
 
-_WINDOW = range(6)
 _ATTRIBUTES = tuple(
     dict.fromkeys(  # each once
         (
             *CONVOLUTION_ATTRIBUTES,
-            *(
-                f"{name}_{d}"
-                for name in ("sizes", "base_dilations", "strides")
-                for d in _WINDOW
-            ),
+            *WINDOW_ATTRIBUTES,
             *DOT_ATTRIBUTES,
         )
     )
 )
 _DOT_COLUMNS = [_ATTRIBUTES.index(name) for name in DOT_ATTRIBUTES]
 
-# Elements of each reduction up to which, and reductions from which, a chain was faster;
-# and elements of each window.
+# Elements of each reduction up to which, and reductions from which, a chain was faster.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
-_SMALL_WINDOW, _FEW_OF_WINDOW = 9, 4
 # Of a reduction around dimensions that are kept: elements of the last one up to which,
 # and of those before them and of the operand from which, two were faster; and columns
 # from which on they were not in the cache.
 _SHORT_ROWS, _LONG_COLUMNS, _MANY_SUMMED, _MOST_COLUMNS = 16, 64, 20_000, 8192
-# Elements of a dimension, and of the array, from which cumulative sums were faster in a
-# loop; and bytes of one element of each row up to which a loop over all rows was faster
-# than one for each group of rows.
-_LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # Elements of a reduction from which the index of an extreme one was faster packed: LLVM
 # unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing
 # is gained: jaxlib writes the packed numbers, to memory that is new in each run.
@@ -466,61 +456,7 @@ def _reduce_forms(
         elements = int(graph.element_count[operands[0]])
         few = results < elements <= _FEW_ELEMENTS * results
         return ("chain",) if few and results >= _MANY_REDUCTIONS else ()
-    scan = _scan_forms(graph, node, attributes)
-    if scan:
-        return scan
-    is_gradient = len(operands) == 3  # select-and-scatter
-    windows = int(graph.element_count[operands[1]]) if is_gradient else results
-    if windows < _MANY_REDUCTIONS:
-        return ()
-    return _window_forms(graph, node, attributes, is_gradient=is_gradient)
-
-
-def _window_forms(
-    graph: HloGraph, node: int, attributes: dict[str, int], *, is_gradient: bool
-) -> tuple[str, ...]:
-    """For a reduction over windows, or the gradient of one to the largest element.
-
-    XLA has fast code for windows of few elements, and of one dimension.
-    """
-    sizes = [max(attributes[f"sizes_{d}"], 1) for d in _WINDOW]
-    wide = [d for d in _WINDOW if sizes[d] > 1]
-    taps = math.prod(sizes)
-    rank = int(graph.rank[node])
-    is_innermost = bool(wide) and wide[-1] == rank - 1
-    steps = [max(attributes[f"strides_{d}"], 1) for d in wide]
-    if is_gradient:
-        # Its parts are put between zeros along vectors.
-        is_apart = is_innermost and steps[-1] > 1
-        is_long = taps > _SMALL_WINDOW or (
-            len(wide) == 1 and (taps >= _SMALL_WINDOW or steps[0] > 2)
-        )
-        if is_apart and is_long:
-            return ()
-        return ("select",)
-    read = int(operands_of(graph, node)[0])
-    # The gradient of a sum has what is between its windows in a padding, mostly.
-    apart = [attributes[f"base_dilations_{d}"] for d in _WINDOW]
-    if opcodes()[graph.opcode[read]] == "pad":
-        names = [f"base_dilations_{d}" for d in _WINDOW]
-        inside = graph.attribute_block(names)[read].tolist()
-        apart = [max(pair) for pair in zip(apart, inside, strict=True)]
-        read = int(operands_of(graph, read)[0])
-    elements = graph.dims[read].tolist()
-    reads_one = all(sizes[d] <= apart[d] or elements[d] == 1 for d in wide)
-    if reads_one and (taps <= _FEW_OF_WINDOW or all(elements[d] == 1 for d in wide)):
-        return ()
-    forms = ("window",) if taps <= _SMALL_WINDOW else ("dimensions",)
-    if len(wide) == 1:
-        if steps[0] == 1 and (taps > _SMALL_WINDOW or max(apart) <= 1):
-            return forms if taps > _SMALL_WINDOW else ()
-        if not is_innermost:
-            return ()
-        is_extreme = reducer_of(graph, node) in ("maximum", "minimum")
-        return forms if is_extreme or taps <= steps[0] + 1 or max(apart) > 1 else ()
-    if taps <= _FEW_OF_WINDOW and max(steps, default=2) == 1 and not is_innermost:
-        return ()
-    return forms
+    return window_forms(graph, node, attributes)
 
 
 def _has_columns(graph: HloGraph, node: int, call: int) -> bool:
@@ -548,28 +484,6 @@ def _index_forms(graph: HloGraph, node: int, values: int) -> tuple[str, ...]:
     )
     is_large = is_by_row and elements >= _MAX_PACKED
     return () if is_large else ("packed_index", "keyed_index")
-
-
-def _scan_forms(
-    graph: HloGraph, node: int, attributes: dict[str, int]
-) -> tuple[str, ...]:
-    """For a reduction over windows, if it may be a cumulative one."""
-    dims = graph.dims[node].tolist()
-    windows = [d for d in _WINDOW if attributes[f"sizes_{d}"] > 1]
-    if len(windows) != 1 or attributes[f"sizes_{windows[0]}"] != dims[windows[0]]:
-        return ()
-    length = dims[windows[0]]
-    elements = int(graph.element_count[node])
-    if length < _LONG_SCAN or elements < _SCANNED:
-        return ()
-    if int(graph.output_bytes[node]) < 4 * elements:
-        return ()  # numbers of 16 bits, of which the backend made no kernel
-    is_innermost = all(size <= 1 for size in dims[windows[0] + 1 :])
-    row_bytes = int(graph.output_bytes[node]) // length
-    is_large = is_innermost and row_bytes > _KERNEL_BYTES
-    # Others, which are no cumulative ones, have neither.
-    scans = ("scan_groups", "scan") if is_large else ("scan",)
-    return (*scans, "dimensions")
 
 
 register_policy(

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which forms of reductions over windows are faster on XLA's CPU backend.
+
+Measured as those of `KnownForms`. XLA has fast code for windows of few elements, and
+for those along one dimension; and makes a loop over each of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..graph.hlo_graph import opcodes
+from .dot_sizes import operands_of
+from .readers import reducer_of
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+
+_DIMENSIONS = range(6)
+_APART = tuple(f"base_dilations_{d}" for d in _DIMENSIONS)
+WINDOW_ATTRIBUTES = (
+    *(f"sizes_{d}" for d in _DIMENSIONS),
+    *(f"strides_{d}" for d in _DIMENSIONS),
+    *_APART,
+)
+# Windows from which another form was faster; elements of each up to which that was a
+# chain of operations; and up to which XLA's code for two dimensions was faster.
+_MANY_WINDOWS, _SMALL, _FEW = 1000, 9, 4
+# Elements of a dimension, and of the array, from which cumulative sums were faster in a
+# loop; and bytes of one element of each row up to which a loop over all rows was faster
+# than one for each group of rows.
+_LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
+
+
+def window_forms(
+    graph: HloGraph, node: int, attributes: dict[str, int]
+) -> tuple[str, ...]:
+    """For a reduction over windows, or the gradient of one to the largest element.
+
+    Args:
+        graph: of the alternatives.
+        node: a reduce-window or a select-and-scatter.
+        attributes: of the node, by name, `WINDOW_ATTRIBUTES` among them.
+
+    Returns:
+        Names of rules, the best first.
+    """
+    operands = operands_of(graph, node)
+    if scan := _scan_forms(graph, node, attributes):
+        return scan
+    sizes = [max(attributes[f"sizes_{d}"], 1) for d in _DIMENSIONS]
+    wide = [d for d in _DIMENSIONS if sizes[d] > 1]
+    steps = [max(attributes[f"strides_{d}"], 1) for d in wide]
+    taps = math.prod(sizes)
+    is_innermost = bool(wide) and wide[-1] == int(graph.rank[node]) - 1
+    is_gradient = len(operands) == 3  # select-and-scatter
+    windows = int(graph.element_count[operands[1] if is_gradient else node])
+    if windows < _MANY_WINDOWS or not wide:
+        return ()
+    if is_gradient:
+        # Its parts are put between zeros along vectors.
+        is_apart = is_innermost and steps[-1] > 1
+        is_long = len(wide) == 1 and (taps >= _SMALL or steps[0] > 2)
+        return () if is_apart and (is_long or taps > _SMALL) else ("select",)
+    # The gradient of a sum has what is between its windows in a padding, mostly.
+    apart = [attributes[name] for name in _APART]
+    read = int(operands[0])
+    if opcodes()[graph.opcode[read]] == "pad":
+        inside = graph.attribute_block(_APART)[read].tolist()
+        apart = [max(pair) for pair in zip(apart, inside, strict=True)]
+        read = int(operands_of(graph, read)[0])
+    elements = graph.dims[read].tolist()
+    is_small = taps <= _FEW or all(elements[d] == 1 for d in wide)
+    if is_small and all(sizes[d] <= apart[d] or elements[d] == 1 for d in wide):
+        return ()  # each reads one number at most
+    forms = ("window",) if taps <= _SMALL else ("dimensions",)
+    if len(wide) > 1:
+        is_fast = taps <= _FEW and max(steps) == 1 and not is_innermost
+        return () if is_fast else forms
+    if steps[0] == 1 and (taps > _SMALL or max(apart) <= 1):
+        return forms if taps > _SMALL else ()
+    if not is_innermost:
+        return ()
+    is_extreme = reducer_of(graph, node) in ("maximum", "minimum")
+    return forms if is_extreme or taps <= steps[0] + 1 or max(apart) > 1 else ()
+
+
+def _scan_forms(
+    graph: HloGraph, node: int, attributes: dict[str, int]
+) -> tuple[str, ...]:
+    """For a reduction over windows, if it may be a cumulative one."""
+    dims = graph.dims[node].tolist()
+    windows = [d for d in _DIMENSIONS if attributes[f"sizes_{d}"] > 1]
+    if len(windows) != 1 or attributes[f"sizes_{windows[0]}"] != dims[windows[0]]:
+        return ()
+    length = dims[windows[0]]
+    elements = int(graph.element_count[node])
+    if length < _LONG_SCAN or elements < _SCANNED:
+        return ()
+    if int(graph.output_bytes[node]) < 4 * elements:
+        return ()  # numbers of 16 bits, of which the backend made no kernel
+    is_innermost = all(size <= 1 for size in dims[windows[0] + 1 :])
+    row_bytes = int(graph.output_bytes[node]) // length
+    is_large = is_innermost and row_bytes > _KERNEL_BYTES
+    # Others, which are no cumulative ones, have neither.
+    scans = ("scan_groups", "scan") if is_large else ("scan",)
+    return (*scans, "dimensions")
