@@ -64,20 +64,23 @@ absl::Status ExpandTupleConstants(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
-// Those of what is inlined, too.
+// Inlines calls, and those of what they call.
 absl::Status InlineCalls(xla::HloComputation* computation) {
-  while (true) {
-    xla::HloInstruction* call = nullptr;
-    for (xla::HloInstruction* instruction : computation->instructions()) {
-      if (instruction->opcode() == xla::HloOpcode::kCall) call = instruction;
+  std::vector<xla::HloInstruction*> calls;
+  do {
+    for (xla::HloInstruction* call : calls) {
+      HLOENV_RETURN_IF_ERROR(xla::CallInliner::Inline(call).status());
     }
-    if (call == nullptr) return absl::OkStatus();
-    HLOENV_RETURN_IF_ERROR(xla::CallInliner::Inline(call).status());
-  }
+    calls.clear();
+    for (xla::HloInstruction* each : computation->instructions()) {
+      if (each->opcode() == xla::HloOpcode::kCall) calls.push_back(each);
+    }
+  } while (!calls.empty());
+  return absl::OkStatus();
 }
 
-// call-inliner removes calls from what reductions and sorts apply; the backend
-// has no code for them there.
+// call-inliner removes calls from what is applied to elements, as by a
+// reduction, a scatter or a sort; the backend has no code for them there.
 absl::Status InlineAppliedCalls(xla::HloModule* module) {
   for (xla::HloComputation* caller : module->MakeComputationPostOrder()) {
     for (xla::HloInstruction* instruction : caller->instructions()) {

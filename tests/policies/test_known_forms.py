@@ -203,12 +203,18 @@ ENTRY e {{
         # Few elements, and windows of one dimension, have fast code.
         ("8,29,29,32", "8,28,28,32", "size=1x2x2x1", None),
         ("8,58,58,32", "8,28,28,32", "size=1x4x4x1 stride=1x2x2x1", "dimensions"),
-        ("8,32,29,29", "8,32,28,28", "size=1x1x2x2", "window"),
+        ("8,32,29,29", "8,32,28,28", "size=1x1x2x2", None),
+        ("8,32,30,30", "8,32,28,28", "size=1x1x3x3", "window"),
         ("8,514,32", "8,512,32", "size=1x3x1", None),
         ("8,523,32", "8,512,32", "size=1x12x1", "dimensions"),
         ("8,32,514", "8,32,512", "size=1x1x3", None),
         ("8,32,1024", "8,32,512", "size=1x1x2 stride=1x1x2", "window"),
         ("8,32,1538", "8,32,512", "size=1x1x5 stride=1x1x3", None),
+        ("8,32,1025", "8,32,512", "size=1x1x3 stride=1x1x2", None),
+        ("8,65,1025", "8,32,512", "size=1x2x2 stride=1x2x2", "window"),
+        ("8,63,1024", "8,32,512", "size=1x1x2 stride=1x2x2", None),
+        ("16384", "8192", "size=2 stride=2", None),
+        ("64,256,1", "64,128,1", "size=1x2x1 stride=1x2x1", "window"),
     ],
 )
 def test_pooling(sizes, results, window, expected):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hloenv.errors import (
-    ArgumentError,
+    ArgumentTypeError,
     DecisionError,
     PositionWarning,
     UnknownPassError,
@@ -256,7 +256,7 @@ def test_sequence_protocol() -> None:
         alternatives[2]
     with pytest.raises(IndexError):
         alternatives[-3]
-    with pytest.raises(ArgumentError, match="by its number, 0 to 1"):
+    with pytest.raises(ArgumentTypeError, match="by its number, 0 to 1"):
         alternatives["outer"]
 
 

@@ -51,6 +51,15 @@ library_sums {
   ROOT b = f32[64,64] broadcast(sums), dimensions={0}
 }
 
+sliced_sums {
+  a = f32[64,64] parameter(0)
+  i = s32[] parameter(1)
+  s = f32[32,64] dynamic-slice(a, i, i), dynamic_slice_sizes={32,64}
+  zero = f32[] constant(0)
+  sums = f32[64] reduce(s, zero), dimensions={0}, to_apply=add
+  ROOT b = f32[64,64] broadcast(sums), dimensions={1}
+}
+
 shift {
   a = f32[4,4] parameter(0)
   zero = f32[] constant(0)
@@ -348,6 +357,17 @@ def test_the_policy_leaves_large_reductions_to_the_library():
     for kind, decided in (("kCustom", -1), ("kInput", 1)):
         found = capture(loop(line.format(kind), trips=1000, size="64,64"))
         assert policy(found).tolist() == [decided], kind
+
+
+def test_the_policy_leaves_columns_of_slices():
+    policy = hloenv.policies.get_policy("small-loops")
+    line = "  y = f32[64,64] fusion(x, i), kind=kLoop, calls=sliced_sums"
+    columns = loop(line, trips=1000, size="64,64")
+    assert policy(capture(columns)).tolist() == [-1]
+    rows = columns.replace("32,64", "64,32").replace(
+        "(s, zero), dimensions={0}", "(s, zero), dimensions={1}"
+    )
+    assert policy(capture(rows)).tolist() == [1]
 
 
 def test_it_belongs_after_fusion():

@@ -168,26 +168,26 @@ std::optional<WindowsBack> WindowsBackOf(const Convolution& convolution,
   }
   WindowsBack windows;
   windows.begins = places.front();
+  const size_t count = places.size();
+  size_t elements = 1;
   for (size_t d = 0; d < windows.begins.size(); ++d) {
-    windows.sizes.push_back(places.back()[d] - windows.begins[d] + 1);
+    const int64_t size = places.back()[d] - windows.begins[d] + 1;
+    // Windows with other elements have more than there are places.
+    if (size < 1 || static_cast<size_t>(size) > count) return std::nullopt;
+    elements *= static_cast<size_t>(size);
+    if (elements > count) return std::nullopt;
+    windows.sizes.push_back(size);
   }
-  if (absl::c_any_of(windows.sizes, [](int64_t size) { return size < 1; }) ||
-      !absl::c_equal(places, IndicesBelow(windows.sizes),
-                     [&](const Index& place, const Index& index) {
-                       for (size_t d = 0; d < index.size(); ++d) {
-                         if (place[d] != windows.begins[d] + index[d]) {
-                           return false;
-                         }
-                       }
-                       return true;
-                     })) {
-    return std::nullopt;
+  for (Index& place : places) {
+    for (size_t d = 0; d < place.size(); ++d) place[d] -= windows.begins[d];
   }
+  if (places != IndicesBelow(windows.sizes)) return std::nullopt;
   return windows;
 }
 
-// The parts of overlapping windows, each of which has one element for each of
-// the result at most: their numbers along each dimension.
+// Splits windows into parts of `base_dilation` elements along each dimension,
+// so that the same parts of two windows do not overlap. The number of each part
+// that reaches the result, along each dimension.
 std::vector<Index> PartsOf(const Convolution& convolution,
                            const WindowsBack& windows) {
   Index counts;
@@ -216,7 +216,7 @@ Labelled PartBack(const Convolution& convolution, const WindowsBack& windows,
   std::string taps;
   std::string order = convolution.OutputLabels();
   std::vector<Cut> cuts;
-  std::vector<Padding> rest;  // of a part that is smaller than the others
+  std::vector<Padding> fill;  // of a part that is smaller than the others
   std::vector<Padding> paddings;
   for (size_t d = 0; d < part.size(); ++d) {
     const SpatialDimension& each = convolution.spatial()[d];
@@ -224,14 +224,14 @@ Labelled PartBack(const Convolution& convolution, const WindowsBack& windows,
     const int64_t size = std::min(each.base_dilation, windows.sizes[d] - first);
     taps += TapLabel(d);
     cuts.push_back({TapLabel(d), first, size});
-    rest.push_back({TapLabel(d), 0, each.base_dilation - size});
+    fill.push_back({TapLabel(d), 0, each.base_dilation - size});
     order.insert(order.find(PositionLabel(d)) + 1, 1, TapLabel(d));
     const int64_t low = windows.begins[d] + first;
     paddings.push_back({PositionLabel(d), low,
                         each.output - low - each.input * each.base_dilation});
   }
   tiles = SplitLabel(tiles, 'i', taps, windows.sizes);
-  tiles = Ordered(Padded(Sliced(tiles, cuts), rest), order);
+  tiles = Ordered(Padded(Sliced(tiles, cuts), fill), order);
   for (size_t d = 0; d < part.size(); ++d) {
     const char position = PositionLabel(d);
     tiles = MergeLabels(tiles, Pair(position, TapLabel(d)), position);
@@ -301,9 +301,9 @@ void ProposeSum(const Convolution& convolution, RuleContext& context,
   if (convolution.outputs() > 1 || root.batch_group_count() > 1) return;
   std::optional<std::vector<Index>> taps = AddedTaps(convolution, context);
   if (!taps.has_value()) return;
-  const bool is_apart = absl::c_any_of(
+  const bool has_base_dilation = absl::c_any_of(
       convolution.spatial(), [](const auto& d) { return d.base_dilation > 1; });
-  if (is_apart) {
+  if (has_base_dilation) {
     ProposeWindowsBack(convolution, *taps, proposals);
     return;
   }

@@ -150,12 +150,11 @@ absl::StatusOr<Labelled> SumOfStep(const Rows& rows, HloInstruction* step,
   sizes.push_back(rows.features);
   const Labelled window =
       PartAt({input, absl::StrCat("i", positions, "g")}, starts, sizes);
-  at.push_back(first);
-  at.push_back(zero);
-  factor_sizes.push_back(rows.part);
-  factor_sizes.push_back(rows.features);
-  const Labelled factors =
-      PartAt({kernel, absl::StrCat("i", taps, "g")}, at, factor_sizes);
+  std::vector<HloInstruction*> factor_starts = at;
+  factor_starts.insert(factor_starts.end(), {first, zero});
+  factor_sizes.insert(factor_sizes.end(), {rows.part, rows.features});
+  const Labelled factors = PartAt({kernel, absl::StrCat("i", taps, "g")},
+                                  factor_starts, factor_sizes);
   std::vector<Labelled> products;
   for (int64_t tap = 0; tap < rows.part; ++tap) {
     std::vector<Cut> of_tap = cuts;

@@ -31,7 +31,7 @@ _STEP_NS = 8.0
 # To start a library's matrix product, in addition to a thunk.
 _LIBRARY_NS = 350.0
 # For each element that a library reduces, there and in a kernel, which has no vectors
-# for it. Other reductions are the same loops in both.
+# for it; nor for columns of a slice. Other reductions are the same loops in both.
 _LIBRARY_REDUCED_NS = 0.25
 _REDUCED_NS = 0.7
 # To run a scatter's update as an iteration of a loop inside a kernel.
@@ -294,14 +294,30 @@ class _Estimate:
             if name == "scatter":
                 return self._of_scatter(inner)
         time = self._of_operation(node, "fusion")
-        if graph.fusion_kind[node] == self._library_kind:
+        is_library = graph.fusion_kind[node] == self._library_kind
+        if is_library or "dynamic-slice" in names:
             for inner, name in zip(inside, names, strict=True):
-                if name == "reduce":
-                    read = int(graph.edge_sources[graph.in_offsets[inner]])
-                    elements = float(graph.element_count[read])
+                if name != "reduce":
+                    continue
+                read = int(graph.edge_sources[graph.in_offsets[inner]])
+                elements = float(graph.element_count[read])
+                if is_library:
                     time.thunks += elements * _LIBRARY_REDUCED_NS
+                if is_library or self._keeps_last(read, inner):
                     time.kernel += elements * _REDUCED_NS
         return time
+
+    def _keeps_last(self, array: int, reduced: int) -> bool:
+        """Whether a reduction keeps the last dimension; a square counts as if so."""
+        graph = self._graph
+        ranks = (int(graph.rank[array]), int(graph.rank[reduced]))
+        if min(ranks) == 0:
+            return False
+        last = [
+            int(graph.dims[node, rank - 1])
+            for node, rank in zip((array, reduced), ranks, strict=True)
+        ]
+        return last[0] == last[1]
 
     def _of_operation(self, node: int, opcode: str) -> _Time:
         if opcode == "scatter":

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
 
 _DIMENSIONS = range(6)
-_APART = tuple(f"base_dilations_{d}" for d in _DIMENSIONS)
+_DILATIONS = tuple(f"base_dilations_{d}" for d in _DIMENSIONS)
 WINDOW_ATTRIBUTES = (
     *(f"sizes_{d}" for d in _DIMENSIONS),
     *(f"strides_{d}" for d in _DIMENSIONS),
-    *_APART,
+    *_DILATIONS,
 )
 # Windows from which another form was faster; elements of each up to which that was a
-# chain of operations; and up to which XLA's code for two dimensions was faster.
+# chain of operations, and below which XLA's code was faster for windows next to each
+# other; and a few of them.
 _MANY_WINDOWS, _SMALL, _FEW = 1000, 9, 4
 # Elements of a dimension, and of the array, from which cumulative sums were faster in a
 # loop; and bytes of one element of each row up to which a loop over all rows was faster
@@ -50,40 +51,49 @@ def window_forms(
     if scan := _scan_forms(graph, node, attributes):
         return scan
     sizes = [max(attributes[f"sizes_{d}"], 1) for d in _DIMENSIONS]
-    wide = [d for d in _DIMENSIONS if sizes[d] > 1]
-    steps = [max(attributes[f"strides_{d}"], 1) for d in wide]
+    steps = [max(attributes[f"strides_{d}"], 1) for d in _DIMENSIONS]
     taps = math.prod(sizes)
-    is_innermost = bool(wide) and wide[-1] == int(graph.rank[node]) - 1
     is_gradient = len(operands) == 3  # select-and-scatter
-    windows = int(graph.element_count[operands[1] if is_gradient else node])
-    if windows < _MANY_WINDOWS or not wide:
+    result = int(operands[1]) if is_gradient else node
+    windows = int(graph.element_count[result])
+    along = [d for d in _DIMENSIONS if sizes[d] > 1]
+    if windows < _MANY_WINDOWS or not along:
         return ()
+    counts = graph.dims[result].tolist()
+    is_innermost = max(counts[along[-1] + 1 :], default=1) <= 1
+    is_row = windows < _FEW * counts[along[-1]]  # or few of them
     if is_gradient:
-        # Its parts are put between zeros along vectors.
-        is_apart = is_innermost and steps[-1] > 1
-        is_long = len(wide) == 1 and (taps >= _SMALL or steps[0] > 2)
-        return () if is_apart and (is_long or taps > _SMALL) else ("select",)
+        step = steps[along[-1]]
+        if not is_innermost or step == 1:  # else with zeros between, along vectors
+            return ("select",)
+        is_slow = len(along) == 1 and (taps >= _SMALL or step > 2 or is_row)
+        return () if is_slow or taps > _SMALL else ("select",)
     # The gradient of a sum has what is between its windows in a padding, mostly.
-    apart = [attributes[name] for name in _APART]
+    dilations = [attributes[name] for name in _DILATIONS]
     read = int(operands[0])
     if opcodes()[graph.opcode[read]] == "pad":
-        inside = graph.attribute_block(_APART)[read].tolist()
-        apart = [max(pair) for pair in zip(apart, inside, strict=True)]
+        inside = graph.attribute_block(_DILATIONS)[read].tolist()
+        dilations = [max(pair) for pair in zip(dilations, inside, strict=True)]
         read = int(operands_of(graph, read)[0])
     elements = graph.dims[read].tolist()
-    is_small = taps <= _FEW or all(elements[d] == 1 for d in wide)
-    if is_small and all(sizes[d] <= apart[d] or elements[d] == 1 for d in wide):
+    is_short = taps <= _FEW or all(elements[d] == 1 for d in along)
+    if is_short and all(sizes[d] <= dilations[d] or elements[d] == 1 for d in along):
         return ()  # each reads one number at most
     forms = ("window",) if taps <= _SMALL else ("dimensions",)
-    if len(wide) > 1:
-        is_fast = taps <= _FEW and max(steps) == 1 and not is_innermost
+    is_fast = taps < _SMALL and max(steps) == 1 and max(dilations) <= 1
+    if len(along) > 1:
         return () if is_fast else forms
-    if steps[0] == 1 and (taps > _SMALL or max(apart) <= 1):
-        return forms if taps > _SMALL else ()
-    if not is_innermost:
+    (d,) = along
+    if steps[d] == 1 and taps > _SMALL:
+        return forms
+    others = max(steps[:d] + steps[d + 1 :])
+    if not is_innermost or is_fast or is_row or others > 1:
         return ()
+    if max(dilations) > 1:
+        return forms
     is_extreme = reducer_of(graph, node) in ("maximum", "minimum")
-    return forms if is_extreme or taps <= steps[0] + 1 or max(apart) > 1 else ()
+    is_apart = taps <= steps[d] and (taps <= _FEW or not is_extreme)
+    return forms if is_apart or (is_extreme and steps[d] == 2) else ()
 
 
 def _scan_forms(

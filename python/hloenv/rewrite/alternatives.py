@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .._native import core, is_text
 from .._registry import load_attribute
 from ..errors import (
-    ArgumentError,
+    ArgumentTypeError,
     DecisionError,
     InterceptError,
     StaleAlternativesError,
@@ -221,7 +221,7 @@ class Alternatives(Sequence[Alternative]):
         try:
             position = operator.index(index)
         except TypeError:
-            raise ArgumentError(
+            raise ArgumentTypeError(
                 f"an alternative is chosen by its number, 0 to {len(self) - 1}, or by "
                 f"a slice, not by {index!r}"
             ) from None
