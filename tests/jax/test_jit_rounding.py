@@ -58,6 +58,36 @@ def test_outputs_that_follow_the_last_bits_of_the_arguments():
     assert difference((one,), (LARGE * 2,), moved=lambda _: (one + noise(3, 1e-3),))
 
 
+def test_outputs_may_be_as_expected_for_other_last_bits_of_the_arguments():
+    """Where rounding decides about an element, as whether a ReLU passes."""
+
+    def flipped(place):
+        array = LARGE.copy()
+        array[place] += 0.02
+        return array
+
+    one, two = flipped(3), flipped(5)
+    pair, plain = (LARGE, LARGE), lambda _: (LARGE, LARGE)
+
+    def differ(actual, draws):
+        def moved(draw):
+            return draws[min(draw, len(draws) - 1)]
+
+        return difference(pair, actual, moved=plain, actual_moved=moved)
+
+    assert differ((one, two), [(one, two)])
+    assert differ((one, two), [(one, two), pair]) == ""
+    # One move explains all.
+    assert differ((one, two), [(LARGE, two), (one, LARGE)])
+    assert differ((LARGE, two), [(one, LARGE), (LARGE, two)])
+    # Not where much differs, or an element is no number.
+    assert differ((one, LARGE * 2), [pair])
+    two[0] = np.nan
+    assert differ((one, two), [pair])
+    counts = np.arange(9)
+    assert difference((counts,), (counts + 1,), actual_moved=lambda _: (counts,))
+
+
 @pytest.mark.parametrize("size", [1e4, 1e6])
 def test_a_chaotic_output_is_within_the_tolerance_of_the_largest(size):
     large = np.full(3, size, np.float32)

@@ -232,6 +232,7 @@ def compare(
     *,
     seconds: float,
     moved: Callable[[int], Any] | None = None,
+    other_moved: Callable[[int], Any] | None = None,
     is_promising: bool = False,
 ) -> Comparison:
     """Compares the results of two functions, then times them interleaved.
@@ -242,6 +243,7 @@ def compare(
         moved: calls the first for arguments that are moved by their last bits, by
             others for each number, to tell how much rounding counts; None for the
             tolerances of types alone.
+        other_moved: likewise calls the second.
         seconds: time limit of the timing; if ten times as long is not enough for the
             minimum number of rounds, two runs of each decide; and nothing if one of
             each takes four times as long as such rounds may: the speed-up of these is
@@ -257,7 +259,13 @@ def compare(
     # The first call of a function of jax.jit may take longer.
     if is_slow and other_first_ns > 2 * first_ns:
         return _compare_slow((first_ns,), (other_first_ns,))
-    differs = difference(outputs, other_outputs, moved=moved, seconds=MOVING * seconds)
+    differs = difference(
+        outputs,
+        other_outputs,
+        moved=moved,
+        actual_moved=other_moved,
+        seconds=MOVING * seconds,
+    )
     if not differs and are_all_nan(outputs):
         return Comparison(reason=ALL_NAN)
     del outputs, other_outputs

@@ -23,6 +23,7 @@ def difference(
     actual: Any,
     *,
     moved: Callable[[int], Any] | None = None,
+    actual_moved: Callable[[int], Any] | None = None,
     seconds: float = math.inf,
 ) -> str:
     """Describes how two pytrees of arrays differ; "" if they are equal.
@@ -32,6 +33,7 @@ def difference(
         actual: as many.
         moved: gives the outputs for other last bits of the arguments, as of
             `compare_moved`.
+        actual_moved: likewise those of what gave `actual`.
         seconds: after which the last bits are not moved again.
     """
     jax = require_jax("hloenv.jit")
@@ -44,6 +46,7 @@ def difference(
         _arrays(jax, expected),
         _arrays(jax, actual),
         moved=moved and (lambda draw: _arrays(jax, moved(draw))),
+        actual_moved=actual_moved and (lambda draw: _arrays(jax, actual_moved(draw))),
         seconds=seconds,
     )
     return "" if found.is_equal else str(found)

@@ -68,10 +68,16 @@ class TimedCall:
         """The call of plain jax.jit, which may be repeated."""
         return self.by(self._plain)
 
-    def moved(self, draw: int) -> Any:
-        """Calls plain jax.jit with floats moved by last bits, those of `draw`."""
+    def moved(self, draw: int, fn: Callable[..., Any] | None = None) -> Any:
+        """Calls a function with floats moved by last bits, those of `draw`.
+
+        Args:
+            draw: the number of the move.
+            fn: the function; plain jax.jit by default.
+        """
         jax = require_jax("hloenv.jit")
-        return self._with(moved_arguments(jax, (self.args, self.kwargs), draw)).plain()
+        call = self._with(moved_arguments(jax, (self.args, self.kwargs), draw))
+        return call.by(self._plain if fn is None else fn)()
 
     def compare(
         self, fn: Callable[..., Any], *, has_values: bool, is_promising: bool
@@ -91,6 +97,7 @@ class TimedCall:
             self.by(fn),
             seconds=self._budget,
             moved=self.moved if has_values else None,
+            other_moved=functools.partial(self.moved, fn=fn) if has_values else None,
             is_promising=is_promising,
         )
         if found.reason or not has_values:
@@ -103,6 +110,7 @@ class TimedCall:
         differs = difference(
             *(other.plain(), other.by(fn)()),
             moved=other.moved,
+            actual_moved=functools.partial(other.moved, fn=fn),
             seconds=MOVING * self._budget,
         )
         if not differs:

@@ -214,7 +214,14 @@ class Example:
             return comparison
         arrays = _arrays(self._expected), _arrays(outputs)
         if len(arrays[0]) == len(arrays[1]) == len(outputs):
-            found = compare_moved(*arrays, moved=self._moved, seconds=_MOVING_S)
+            found = compare_moved(
+                *arrays,
+                moved=self._moved,
+                actual_moved=lambda draw: _arrays(
+                    executable(*perturbed(self.inputs, seed=draw))
+                ),
+                seconds=_MOVING_S,
+            )
             if found.is_equal:
                 return found
         if original.position is not None:
