@@ -64,7 +64,7 @@ absl::Status ExpandTupleConstants(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
-// Inlines calls, and those of what they call.
+// Puts what calls run in their place, until the computation has no call.
 absl::Status InlineCalls(xla::HloComputation* computation) {
   std::vector<xla::HloInstruction*> calls;
   do {

@@ -124,11 +124,14 @@ ENTRY e {
   w = s4[4]{0} add(z, z)
   ROOT d = s8[4]{0} convert(w)
 }"""
+    num_skipped = 0
     with hloenv.intercept(hloenv.HloModule.from_text(text)) as pipeline:
         for stage in pipeline:
             if stage.name == "float-normalization-s4":
+                num_skipped += 1
                 with pytest.warns(hloenv.PositionWarning, match="compute other values"):
                     stage.skip()
+    assert num_skipped
 
 
 CALL_IN_REDUCER = """HloModule m
@@ -159,6 +162,7 @@ def test_calls_in_what_a_reduction_applies_do_not_reach_the_backend(choice):
     module = hloenv.HloModule.from_text(CALL_IN_REDUCER)
     env = hloenv.HloEnv(module)
     alternatives = env.get_alternatives("call-inliner")
+    assert len(alternatives)
     env.apply_alternatives([choice] * len(alternatives))
     x = np.arange(36, dtype=np.float32).reshape(4, 9)
     (out,) = hloenv.compile(env.module)(x)

@@ -111,3 +111,21 @@ def test_other_kernels_are_left(number, expected):
     x = np.ones((2, 4, 9, 9), np.float32)
     _, alternatives = capture_jax(fn, x, name="convolution-forms", rule="copies")
     assert rules(alternatives) == expected
+
+
+def test_taps_far_apart_need_no_list_of_what_is_between():
+    """Of so many elements, it would not fit into memory."""
+    far = 20_000
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[1,2,2,2,2] parameter(0)
+  k = f32[1,2,2,2,2] constant({{ {{
+    {{ {{ {{1,0}}, {{0,0}} }}, {{ {{0,0}}, {{0,0}} }} }},
+    {{ {{ {{0,0}}, {{0,0}} }}, {{ {{0,0}}, {{0,1}} }} }} }} }})
+  ROOT c = f32[1,1,3,3,3] convolution(x, k), dim_labels=bf012_oi012->bf012,
+    window={{size=2x2x2 pad={far}_0x{far}_0x{far}_0 lhs_dilate=2x2x2
+    rhs_dilate={far}x{far}x{far} rhs_reversal=1x1x1}}
+}}"""
+    module = hloenv.HloModule.from_text(text)
+    found = hloenv.HloEnv(module).get_alternatives("convolution-forms")
+    assert "copies" not in rules(found)

@@ -239,12 +239,12 @@ def random_window(rng: random.Random, *, is_pooling: bool) -> tuple[str, str, st
     """Sizes of the operand and of the result, and the window, as HLO text."""
     dimensions = []
     for _ in range(rng.randint(1, 2)):
-        size = rng.randint(1, 3)
+        size = rng.randint(1, 5 if is_pooling else 3)
         low, high = (rng.randint(0, size - 1) for _ in range(2))
         base = 1 if is_pooling else rng.choice((1, 1, 2))
         dilation = 1 if is_pooling else rng.choice((1, 1, 2))
         stride = rng.randint(1, 3)
-        extent = rng.randint(3, 7)
+        extent = rng.randint(max(size, 3), 7)
         padded = (extent - 1) * base + 1 + low + high
         count = (padded - (size - 1) * dilation - 1) // stride + 1
         dimensions.append((size, stride, low, high, base, dilation, extent, count))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hloenv.errors import CompileError, HloEnvError
 from hloenv.hlo.module import HloModule
-from hloenv.hlo.pipeline import needed_passes
+from hloenv.hlo.pipeline import is_needed
 from hloenv.rewrite.interception import LiveStage, intercept
 
 
@@ -45,7 +45,6 @@ def check(source: str, target: str) -> Iterator[Report]:
     module = HloModule.from_file(source)
     stages = alternatives = 0
     whole: dict[str, str] = {}
-    needed = {each.name for each in needed_passes()}
     decidable: list[int] = []  # indices of stages
 
     def timed(answer: Callable[[LiveStage], object]) -> tuple[float, HloModule]:
@@ -60,7 +59,7 @@ def check(source: str, target: str) -> Iterator[Report]:
         found = stage.get_alternatives()
         alternatives += len(found)
         whole.update(found.indivisible)
-        if stage.name not in needed and any(each.kind != "pass" for each in found):
+        if not is_needed(stage.name) and any(each.kind != "pass" for each in found):
             decidable.append(stage.index)
         stage.apply_alternatives(found.decisions_for(stage.name))
 
@@ -111,7 +110,6 @@ def _decide_at_random(
         The number of decided alternatives, and the violations.
     """
     rng = random.Random(module.fingerprint())
-    needed = {each.name for each in needed_passes()}
     at = set(rng.sample(decidable, min(3, len(decidable))))
     num_decided = 0
     violations = []
@@ -119,7 +117,7 @@ def _decide_at_random(
         with intercept(module, target=target) as pipeline:
             for stage in pipeline:
                 # Earlier decisions can shift the later stages.
-                if stage.index not in at or stage.name in needed:
+                if stage.index not in at or is_needed(stage.name):
                     continue
                 found = stage.get_alternatives()
                 decisions = found.reject_all()

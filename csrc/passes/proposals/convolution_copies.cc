@@ -146,8 +146,8 @@ absl::StatusOr<HloInstruction*> BuildCopies(const Convolution& convolution,
   return convolution.Finish(Stacked(parts, 'o', labels));
 }
 
-// Windows whose elements are the input features, and that are written where
-// they were read: each `base_dilation` elements after the last one.
+// Windows whose elements are the input features. Along each dimension, one is
+// written to the result `base_dilation` elements after the one before it.
 struct WindowsBack {
   Index sizes;
   Index begins;  // of the first window in the result
@@ -239,13 +239,9 @@ Labelled PartBack(const Convolution& convolution, const WindowsBack& windows,
   return Padded(tiles, paddings);
 }
 
-HloInstruction* BuildWindowsBack(const Convolution& convolution,
-                                 const WindowsBack& windows,
-                                 const std::vector<Index>& parts,
-                                 HloInstruction* x) {
-  if (parts.size() == 1) {
-    return convolution.Finish(PartBack(convolution, windows, parts.front(), x));
-  }
+HloInstruction* SumOfParts(const Convolution& convolution,
+                           const WindowsBack& windows,
+                           const std::vector<Index>& parts, HloInstruction* x) {
   std::vector<Labelled> terms;
   for (const Index& part : parts) {
     terms.push_back(Converted(PartBack(convolution, windows, part, x),
@@ -285,10 +281,11 @@ void ProposeWindowsBack(const Convolution& convolution,
        parts = std::move(parts)](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<HloInstruction*> {
         if (parts.size() == 1) {
-          return BuildWindowsBack(convolution, windows, parts, x[0]);
+          return convolution.Finish(
+              PartBack(convolution, windows, parts.front(), x[0]));
         }
         return InOwnKernel(x, [&](absl::Span<HloInstruction* const> own) {
-          return BuildWindowsBack(convolution, windows, parts, own[0]);
+          return SumOfParts(convolution, windows, parts, own[0]);
         });
       },
       proposals);

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from .._native import core, is_text
@@ -98,6 +99,11 @@ class NeededPass:
 def needed_passes() -> tuple[NeededPass, ...]:
     """The passes that the rest of XLA's pipeline never skips."""
     return tuple(NeededPass(*each) for each in core.needed_passes())
+
+
+def is_needed(name: str) -> bool:
+    """Whether a pass is one of `needed_passes`, or of those that a pattern names."""
+    return any(fnmatchcase(name, each.name) for each in needed_passes())
 
 
 def list_stages(module: ModuleLike) -> tuple[Stage, ...]:

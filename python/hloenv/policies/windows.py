@@ -26,8 +26,9 @@ WINDOW_ATTRIBUTES = (
 )
 # Windows from which another form was faster; elements of each up to which that was a
 # chain of operations, and below which XLA's code was faster for windows next to each
-# other; and a few of them.
-_MANY_WINDOWS, _SMALL, _FEW = 1000, 9, 4
+# other; up to which it was where each reads one number; and rows of windows from which
+# on another form was faster along them.
+_MANY_WINDOWS, _SMALL, _FEW, _SEVERAL_ROWS = 1000, 9, 4, 4
 # Elements of a dimension, and of the array, from which cumulative sums were faster in a
 # loop; and bytes of one element of each row up to which a loop over all rows was faster
 # than one for each group of rows.
@@ -61,12 +62,12 @@ def window_forms(
         return ()
     counts = graph.dims[result].tolist()
     is_innermost = max(counts[along[-1] + 1 :], default=1) <= 1
-    is_row = windows < _FEW * counts[along[-1]]  # or few of them
+    has_few_rows = windows < _SEVERAL_ROWS * counts[along[-1]]
     if is_gradient:
         step = steps[along[-1]]
         if not is_innermost or step == 1:  # else with zeros between, along vectors
             return ("select",)
-        is_slow = len(along) == 1 and (taps >= _SMALL or step > 2 or is_row)
+        is_slow = len(along) == 1 and (taps >= _SMALL or step > 2 or has_few_rows)
         return () if is_slow or taps > _SMALL else ("select",)
     # The gradient of a sum has what is between its windows in a padding, mostly.
     dilations = [attributes[name] for name in _DILATIONS]
@@ -87,7 +88,7 @@ def window_forms(
     if steps[d] == 1 and taps > _SMALL:
         return forms
     others = max(steps[:d] + steps[d + 1 :])
-    if not is_innermost or is_fast or is_row or others > 1:
+    if not is_innermost or is_fast or has_few_rows or others > 1:
         return ()
     if max(dilations) > 1:
         return forms

@@ -222,8 +222,8 @@ class Alternatives(Sequence[Alternative]):
             position = operator.index(index)
         except TypeError:
             raise ArgumentTypeError(
-                f"an alternative is chosen by its number, 0 to {len(self) - 1}, or by "
-                f"a slice, not by {index!r}"
+                f"an alternative is chosen by its number (there are {len(self)}) or a "
+                f"slice, not by {index!r}"
             ) from None
         if position < 0:
             position += len(self)

@@ -18,7 +18,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ from ..errors import (
 )
 from ..hlo.module import HloModule, as_module
 from ..hlo.passes import as_pipeline, to_core
-from ..hlo.pipeline import needed_passes
+from ..hlo.pipeline import is_needed
 from ..hlo.position import PipelinePosition
 from .alternatives import Alternatives, Decisions, as_decisions
 from .given_graph import GivenGraph
@@ -219,7 +218,7 @@ class LiveStage:
         self._check_open("skip the pass while the stage is open")
         if self._is_needed_on_gpus():
             self._warn(f"the pass {self.name!r} is skipped")
-        elif any(fnmatchcase(self.name, each.name) for each in needed_passes()):
+        elif is_needed(self.name):
             warnings.warn(
                 f"XLA requires the skipped pass {self.name!r}: it may fail, compute "
                 "other values or not terminate; run the pass instead",

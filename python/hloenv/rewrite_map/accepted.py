@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .._typing import Int64Array
 from ..hlo.module import HloModule
-from ..hlo.pipeline import list_stages, needed_passes, skip_rules
+from ..hlo.pipeline import is_needed, list_stages, skip_rules
 from ..process.cpu_affinity import as_if_on
 from ..rewrite.alternatives import Alternatives
 from ..rewrite.interception import LiveStage, intercept
@@ -89,11 +89,7 @@ def find_rewrites(module: HloModule, *, threads: int = 1) -> list[AcceptedRewrit
 def _is_left_out(name: str) -> bool:
     if name in _ANNOTATIONS:
         return True
-    for each in needed_passes():
-        stem = each.name.removesuffix("*")
-        if name == stem or (stem != each.name and name.startswith(stem)):
-            return True
-    return False
+    return is_needed(name)
 
 
 def _add_run(

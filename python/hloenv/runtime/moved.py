@@ -59,9 +59,9 @@ def compare_moved(
             the moved arguments do, in the root mean square, in the largest element and
             in number.
             Each output must be explained by one of the moves.
-        actual_moved: likewise of what gave `actual`. Where each array differs by a
-            little, in the root mean square, all may be as expected for arguments that
-            are moved: there rounding decides, as whether a ReLU passes.
+        actual_moved: likewise of what gave `actual`, beside `moved`. Where each array
+            differs by a little, in the root mean square, all may be as expected for
+            arguments that are moved: there rounding decides, as whether a ReLU passes.
         seconds: after which the last bits are not moved again.
 
     Returns:
