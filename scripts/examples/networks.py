@@ -40,12 +40,18 @@ _EFFICIENT = (
 class Network:
     """Layers, whose parameters are given in order, or made.
 
+    What it calls by these names is jax's; `torch_networks.py` has PyTorch's.
+
     Args:
         given: of each layer, in order; None to make them.
 
     Attributes:
         params: those that were made.
     """
+
+    relu, relu6 = staticmethod(jax.nn.relu), staticmethod(jax.nn.relu6)
+    silu, gelu = staticmethod(jax.nn.silu), staticmethod(jax.nn.gelu)
+    sigmoid, tanh = staticmethod(jax.nn.sigmoid), staticmethod(jnp.tanh)
 
     def __init__(self, given: Sequence[Params] | None = None) -> None:
         self.params: list[Params] = []
@@ -82,9 +88,9 @@ class Network:
             return params
 
         p = self._next(make)
-        y = convolve(x, p["kernel"], stride=stride, groups=groups)
+        y = self.convolve(x, p["kernel"], stride, groups)
         if is_normal:
-            y = p["scale"] * standardized(y, (0, 1, 2))
+            y = p["scale"] * self.standardized(y, (0, 1, 2))
         return y + p["bias"]
 
     def up(self, x: Any, outputs: int, window: int = 4) -> Any:
@@ -99,11 +105,7 @@ class Network:
             }
 
         p = self._next(make)
-        form = ("NHWC", "HWIO", "NHWC")
-        y = jax.lax.conv_transpose(
-            x, p["kernel"], (2, 2), "SAME", dimension_numbers=form
-        )
-        return y + p["bias"]
+        return self.convolve_up(x, p["kernel"]) + p["bias"]
 
     def dense(self, x: Any, outputs: int) -> Any:
         """A product with a matrix, and a bias."""
@@ -116,12 +118,33 @@ class Network:
         p = self._next(make)
         return x @ p["matrix"] + p["bias"]
 
+    @staticmethod
+    def convolve(x: Any, kernel: Any, stride: int, groups: int) -> Any:
+        """A convolution with as many outputs as inputs over `stride`."""
+        return convolve(x, kernel, stride=stride, groups=groups)
 
-def standardized(x: Any, axes: int | tuple[int, ...]) -> Any:
-    """Mean 0 and variance 1 over some axes."""
-    return (x - x.mean(axes, keepdims=True)) * jax.lax.rsqrt(
-        x.var(axes, keepdims=True) + 1e-5
-    )
+    @staticmethod
+    def convolve_up(x: Any, kernel: Any) -> Any:
+        """A transposed convolution that doubles height and width."""
+        form = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_transpose(x, kernel, (2, 2), "SAME", dimension_numbers=form)
+
+    @staticmethod
+    def standardized(x: Any, axes: int | tuple[int, ...]) -> Any:
+        """Mean 0 and variance 1 over some axes."""
+        return (x - x.mean(axes, keepdims=True)) * jax.lax.rsqrt(
+            x.var(axes, keepdims=True) + 1e-5
+        )
+
+    @staticmethod
+    def largest(x: Any, axes: tuple[int, ...]) -> Any:
+        """The maximum over some axes."""
+        return x.max(axes)
+
+    @staticmethod
+    def joined(parts: Sequence[Any]) -> Any:
+        """Channels of several arrays, one after the other."""
+        return jnp.concatenate(parts, -1)
 
 
 def inverted(net: Network, x: Any, stages: Any, act: Any, *, excite: bool) -> Any:
@@ -133,7 +156,7 @@ def inverted(net: Network, x: Any, stages: Any, act: Any, *, excite: bool) -> An
             y = act(net.conv(y, y.shape[-1], window, stride=stride, groups=y.shape[-1]))
             if excite:
                 squeezed = act(net.dense(y.mean((1, 2)), max(1, inputs // 4)))
-                gate = jax.nn.sigmoid(net.dense(squeezed, y.shape[-1]))
+                gate = net.sigmoid(net.dense(squeezed, y.shape[-1]))
                 y = y * gate[:, None, None]
             y = net.conv(y, outputs, 1)
             x = x + y if stride == 1 and inputs == outputs else y
@@ -142,7 +165,7 @@ def inverted(net: Network, x: Any, stages: Any, act: Any, *, excite: bool) -> An
 
 def mobilenet(net: Network, x: Any) -> Any:
     """MobileNet-v2: logits of 1000 classes."""
-    act = jax.nn.relu6
+    act = net.relu6
     x = act(net.conv(x, 32, 3, stride=2))
     x = act(net.conv(inverted(net, x, _MOBILE, act, excite=False), 1280, 1))
     return net.dense(x.mean((1, 2)), 1000)
@@ -150,7 +173,7 @@ def mobilenet(net: Network, x: Any) -> Any:
 
 def efficientnet(net: Network, x: Any) -> Any:
     """EfficientNet-B0: logits of 1000 classes."""
-    act = jax.nn.silu
+    act = net.silu
     x = act(net.conv(x, 32, 3, stride=2))
     x = act(net.conv(inverted(net, x, _EFFICIENT, act, excite=True), 1280, 1))
     return net.dense(x.mean((1, 2)), 1000)
@@ -161,8 +184,8 @@ def convnext(net: Network, x: Any) -> Any:
     width = x.shape[-1]
     for _ in range(3):
         y = net.conv(x, width, 7, groups=width, is_normal=False)
-        y = net.dense(standardized(y, -1), 4 * width)
-        x = x + net.dense(jax.nn.gelu(y), width)
+        y = net.dense(net.standardized(y, -1), 4 * width)
+        x = x + net.dense(net.gelu(y), width)
     return net.dense(x.mean((1, 2)), 1000)
 
 
@@ -170,9 +193,9 @@ def resnext(net: Network, x: Any) -> Any:
     """Three blocks of ResNeXt-50's second stage, of 32 groups, and a head."""
     width = x.shape[-1]
     for _ in range(3):
-        y = jax.nn.relu(net.conv(x, width // 2, 1))
-        y = jax.nn.relu(net.conv(y, width // 2, 3, groups=32))
-        x = jax.nn.relu(x + net.conv(y, width, 1))
+        y = net.relu(net.conv(x, width // 2, 1))
+        y = net.relu(net.conv(y, width // 2, 3, groups=32))
+        x = net.relu(x + net.conv(y, width, 1))
     return net.dense(x.mean((1, 2)), 1000)
 
 
@@ -180,10 +203,10 @@ def shufflenet(net: Network, x: Any) -> Any:
     """Four units of ShuffleNet's second stage, of four groups, and a head."""
     width = x.shape[-1]
     for _ in range(4):
-        y = jax.nn.relu(net.conv(x, width // 4, 1, groups=4))
+        y = net.relu(net.conv(x, width // 4, 1, groups=4))
         shuffled = y.reshape(*y.shape[:3], 4, -1).swapaxes(3, 4).reshape(y.shape)
         y = net.conv(shuffled, width // 4, 3, groups=width // 4)
-        x = jax.nn.relu(x + net.conv(y, width, 1, groups=4))
+        x = net.relu(x + net.conv(y, width, 1, groups=4))
     return net.dense(x.mean((1, 2)), 1000)
 
 
@@ -191,23 +214,23 @@ def generator(net: Network, x: Any) -> Any:
     """DCGAN's generator of images of 64x64x3."""
     x = net.dense(x, 4 * 4 * 512).reshape(-1, 4, 4, 512)
     for outputs in (256, 128, 64):
-        x = jax.nn.relu(standardized(net.up(jax.nn.relu(x), outputs), (0, 1, 2)))
-    return jnp.tanh(net.up(x, 3))
+        x = net.relu(net.standardized(net.up(net.relu(x), outputs), (0, 1, 2)))
+    return net.tanh(net.up(x, 3))
 
 
 def unet(net: Network, x: Any) -> Any:
     """A U-Net of four levels that goes up by transposed convolutions."""
     across = []
     for level in range(3):
-        x = jax.nn.relu(net.conv(x, 32 * 2**level, 3))
-        x = jax.nn.relu(net.conv(x, 32 * 2**level, 3))
+        x = net.relu(net.conv(x, 32 * 2**level, 3))
+        x = net.relu(net.conv(x, 32 * 2**level, 3))
         across.append(x)
         x = x.reshape(x.shape[0], x.shape[1] // 2, 2, x.shape[2] // 2, 2, -1)
-        x = x.max((2, 4))
-    x = jax.nn.relu(net.conv(x, 256, 3))
+        x = net.largest(x, (2, 4))
+    x = net.relu(net.conv(x, 256, 3))
     for level in (2, 1, 0):
-        x = jnp.concatenate([net.up(x, 32 * 2**level, 2), across.pop()], -1)
-        x = jax.nn.relu(net.conv(x, 32 * 2**level, 3))
+        x = net.joined([net.up(x, 32 * 2**level, 2), across.pop()])
+        x = net.relu(net.conv(x, 32 * 2**level, 3))
     return net.conv(x, 3, 1)
 
 
@@ -241,7 +264,7 @@ def program(
 
 
 # Each network, and the shapes of its inputs as inference and in training.
-_NETWORKS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+NETWORKS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     "MobileNet-v2": (mobilenet, (1, 224, 224, 3), (4, 96, 96, 3)),
     "EfficientNet-B0": (efficientnet, (1, 224, 224, 3), (4, 96, 96, 3)),
     "ConvNeXt-T stage": (convnext, (1, 14, 14, 384), (4, 14, 14, 384)),
@@ -252,7 +275,7 @@ _NETWORKS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
 }
 PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
     f"{name}, {kind}": (kind, partial(program, network, shape, is_step=is_step))
-    for name, (network, *shapes) in _NETWORKS.items()
+    for name, (network, *shapes) in NETWORKS.items()
     for kind, shape, is_step in (
         ("inference", shapes[0], False),
         ("training step", shapes[1], True),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,6 +43,9 @@ class Operation:
         layouts: for each argument how PyTorch's axes follow from jax's; None if they
             are the same.
         results: likewise for the results.
+        off: how far each result may be off, in the root mean square and relative, where
+            rounding decides what is computed, as in front of a ReLU; None: all its
+            elements are compared.
     """
 
     jax: Function
@@ -50,6 +53,7 @@ class Operation:
     arrays: tuple[np.ndarray, ...]
     layouts: tuple[tuple[int, ...] | None, ...]
     results: tuple[tuple[int, ...] | None, ...] = (None,)
+    off: float | None = None
 
     def torch_tensors(self) -> Tensors:
         """The arguments of `torch`."""
@@ -80,8 +84,8 @@ def _transposed(array: np.ndarray, axes: Any) -> np.ndarray:
     return array if axes is None else array.transpose(tuple(axes))
 
 
-_IMAGES = (0, 3, 1, 2)  # from [n, h, w, c] to [n, c, h, w]
-_KERNEL = (3, 2, 0, 1)  # from [h, w, in, out] to [out, in, h, w]
+IMAGES = (0, 3, 1, 2)  # from [n, h, w, c] to [n, c, h, w]
+KERNEL = (3, 2, 0, 1)  # from [h, w, in, out] to [out, in, h, w]
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -140,7 +144,7 @@ def convolution(
     left, right = channels
     kernel = normal(window, window, left // groups, right, seed=1) / window
     x = normal(images, size, size, left)
-    return Operation(by_jax, by_torch, (x, kernel), (_IMAGES, _KERNEL), (_IMAGES,))
+    return Operation(by_jax, by_torch, (x, kernel), (IMAGES, KERNEL), (IMAGES,))
 
 
 def transposed_convolution() -> Operation:
@@ -160,7 +164,7 @@ def transposed_convolution() -> Operation:
         return functional.conv_transpose2d(x, flipped, stride=2, padding=1)
 
     arrays = normal(4, 16, 16, 128), normal(4, 4, 128, 64, seed=1) / 20
-    return Operation(by_jax, by_torch, arrays, (_IMAGES, (2, 3, 0, 1)), (_IMAGES,))
+    return Operation(by_jax, by_torch, arrays, (IMAGES, (2, 3, 0, 1)), (IMAGES,))
 
 
 def plain(by_jax: Function, by_torch: Function, *arrays: np.ndarray) -> Operation:
@@ -177,7 +181,7 @@ def resize() -> Operation:
     def by_torch(x: Any) -> Any:
         return functional.interpolate(x, scale_factor=2, mode="bilinear")
 
-    return Operation(by_jax, by_torch, (normal(1, 64, 64, 64),), (_IMAGES,), (_IMAGES,))
+    return Operation(by_jax, by_torch, (normal(1, 64, 64, 64),), (IMAGES,), (IMAGES,))
 
 
 def average_pooling() -> Operation:
@@ -190,7 +194,7 @@ def average_pooling() -> Operation:
     def by_torch(x: Any) -> Any:
         return functional.avg_pool2d(x, 3, stride=1)
 
-    return Operation(by_jax, by_torch, (normal(1, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
+    return Operation(by_jax, by_torch, (normal(1, 56, 56, 64),), (IMAGES,), (IMAGES,))
 
 
 def max_pooling(size: int = 2, stride: int = 2, padding: int = 0) -> Operation:
@@ -204,7 +208,7 @@ def max_pooling(size: int = 2, stride: int = 2, padding: int = 0) -> Operation:
     def by_torch(x: Any) -> Any:
         return functional.max_pool2d(x, size, stride, padding)
 
-    return Operation(by_jax, by_torch, (normal(4, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
+    return Operation(by_jax, by_torch, (normal(4, 56, 56, 64),), (IMAGES,), (IMAGES,))
 
 
 def patches(size: int = 8, stride: int = 4) -> Operation:
@@ -236,7 +240,7 @@ def group_normalization() -> Operation:
     def by_torch(x: Any) -> Any:
         return functional.group_norm(x, 8)
 
-    return Operation(by_jax, by_torch, (normal(8, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
+    return Operation(by_jax, by_torch, (normal(8, 56, 56, 64),), (IMAGES,), (IMAGES,))
 
 
 def sequences() -> Operation:
@@ -440,10 +444,10 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
 }
 
 
-def main() -> None:
+def compare(operations: Mapping[str, Callable[[], Operation]]) -> None:
     """Runs the operations that are named, each way, and prints the times."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    for name, make in OPERATIONS.items():
+    for name, make in operations.items():
         if wanted not in name:
             continue
         operation = make()
@@ -465,4 +469,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    compare(OPERATIONS)
