@@ -19,7 +19,10 @@
 #include "tsl/platform/denormal.h"
 #include "tsl/platform/setround.h"
 #include "xla/executable_run_options.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/service/compiler.h"
+#include "xla/service/computation_placer.h"
 #include "xla/util.h"
 
 namespace hloenv {
@@ -91,6 +94,50 @@ absl::StatusOr<std::vector<BufferSpec>> SpecsOf(const Shape& shape) {
   return specs;
 }
 
+// Which a partition's or a replica's number, and collectives, are computed of.
+const xla::DeviceAssignment& OneDevice() {
+  static const auto* device = [] {
+    auto* assignment = new xla::DeviceAssignment(1, 1);
+    (*assignment)(0, 0) = 0;
+    return assignment;
+  }();
+  return *device;
+}
+
+// The largest number of a device that a collective operation names.
+int64_t LastDeviceOf(const HloInstruction& instruction) {
+  int64_t last = 0;
+  if (const auto* permute =
+          xla::DynCast<xla::HloCollectivePermuteInstruction>(&instruction)) {
+    for (const auto& [source, target] : permute->source_target_pairs()) {
+      last = std::max({last, source, target});
+    }
+  } else if (const auto* collective =
+                 xla::DynCast<xla::HloCollectiveInstruction>(&instruction)) {
+    for (const xla::ReplicaGroup& group : collective->replica_groups()) {
+      for (const int64_t device : group.replica_ids()) {
+        last = std::max(last, device);
+      }
+    }
+  }
+  return last;
+}
+
+absl::Status CheckDevices(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const HloInstruction* instruction : computation->instructions()) {
+      const int64_t device = LastDeviceOf(*instruction);
+      if (device == 0) continue;
+      return Error(kCompileError,
+                   absl::StrCat("%", instruction->name(), " (",
+                                xla::HloOpcodeString(instruction->opcode()),
+                                ") names device ", device,
+                                "; hloenv runs on one device, number 0"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRunnable(const xla::HloModule& module) {
   if (module.config().replica_count() > 1 ||
       module.config().num_partitions() > 1) {
@@ -101,6 +148,7 @@ absl::Status CheckRunnable(const xla::HloModule& module) {
                               " partitions; hloenv runs on one device"));
   }
   HLOENV_RETURN_IF_ERROR(CheckNoFeeds(module));
+  HLOENV_RETURN_IF_ERROR(CheckDevices(module));
   return CheckCustomCalls(module);
 }
 
@@ -381,6 +429,7 @@ std::unique_ptr<Executable::Frame> Executable::AcquireFrame() {
   }
   frame->input_copies.resize(inputs_.size());
   frame->options.set_device_ordinal(0);
+  frame->options.set_device_assignment(&OneDevice());
   return frame;
 }
 

@@ -23,8 +23,9 @@ pytestmark = [
     pytest.mark.usefixtures("own_folder"),
 ]
 
-# Its rows are short, and no form of its reduction is known.
-COLUMNS = normal(30_000, 4)
+# Its rows are short, and of a prime number, as all below are: no form of its reduction
+# is known.
+COLUMNS = normal(30_011, 4)
 FAST_MATH = {"xla_cpu_enable_fast_math": True}
 
 
@@ -57,7 +58,7 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
 @pytest.mark.parametrize(
     ("fn", "shapes", "expected"),
     [
-        (column_sums, [(30_000, 4)], "reductions"),
+        (column_sums, [(30_011, 4)], "reductions"),
         (column_sums, [(3000, 64)], ""),
         (column_sums, [(300, 4)], ""),
         (lambda x: x.sum(-1), [(10_000, 3)], "reductions"),
@@ -66,7 +67,16 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
         (lambda x: x.max(-1), [(10_000, 4)], "reductions"),
         (lambda x: x.min(-1), [(10_000, 9)], ""),
         (lambda x: x.sum(-1), [(10_000, 9)], "reductions"),
-        (lambda x: x.sum((0, 1)), [(100, 100, 8)], "reductions"),
+        # One dimension before few columns, or some and their product, or several.
+        (lambda x: jnp.exp(x).sum(0), [(1024, 128, 2)], ""),
+        (lambda x: (x * x).sum(1), [(16, 512, 64, 4)], ""),
+        (
+            lambda x, w: (w[..., None] * x).sum(0),
+            [(64, 999, 3), (64, 999)],
+            "reductions",
+        ),
+        (lambda x: x.sum(1), [(1024, 32, 2)], "reductions"),
+        (lambda x: x.sum((0, 1)), [(100, 100, 8)], ""),
         # The last dimensions are one row; others with them are slow in XLA's code.
         (lambda x: x.mean(), [(100_000, 16)], ""),
         (lambda x: x.max(), [(1000, 100, 3)], ""),
@@ -114,12 +124,12 @@ def test_a_module_without_a_cost_has_no_options(monkeypatch):
         raise InvalidModuleError("it has no cost")
 
     monkeypatch.setattr(library, "estimate", fail)
-    assert left_out(column_sums, jax.ShapeDtypeStruct((30_000, 4), jnp.float32)) == ""
+    assert left_out(column_sums, jax.ShapeDtypeStruct((30_011, 4), jnp.float32)) == ""
 
 
 def test_reductions_of_short_rows_are_measured_to_be_faster():
     # Large, and three times at most: other processes may hide a gain once.
-    x = normal(300_000, 4)
+    x = normal(300_007, 4)
     for _ in range(3):
         fast = hloenv.jit(column_sums, remember=False)
         for _ in range(2):
@@ -137,19 +147,19 @@ def test_later_signatures_have_no_options(verdicts):
     """They would need another function of jax, to which others would have to move."""
     verdicts += [FASTER]
     fast = hloenv.jit(column_sums)
-    rows = 30_000, 40_000, 100, 50_000
+    rows = 30_011, 40_009, 100, 50_021
     for count in (*rows, *rows):
         x = normal(count, 4)
         assert_same(fast(x), jax.jit(column_sums)(x))
     assert not verdicts
     assert [each.left_out for each in fast.decided] == ["reductions"]
-    compiled = fast._decided.lower(normal(30_000, 4)).compile()
+    compiled = fast._decided.lower(normal(30_011, 4)).compile()
     assert fusions(compiled) == 0
     assert "options of the compiler are for the first" in fast.explain()
     # That is kept for no other function.
     verdicts += [FASTER]
     other = hloenv.jit(column_sums)
-    assert_same(other(normal(40_000, 4)), column_sums(normal(40_000, 4)))
+    assert_same(other(normal(40_009, 4)), column_sums(normal(40_009, 4)))
     assert len(other.decided) == 1
 
 
@@ -180,7 +190,7 @@ def test_what_a_function_refers_to_may_change(verdicts):
 
     verdicts += [FASTER] * 2
     fast = hloenv.jit(weighted)
-    first, second = normal(30_000, 4), normal(40_000, 4)
+    first, second = normal(30_011, 4), normal(40_009, 4)
     assert_same((fast(first), fast(second)), (weighted(first), weighted(second)))
     weight = 2.0
     jax.clear_caches()
@@ -194,7 +204,7 @@ def test_every_context_of_jax_has_its_own_result(verdicts):
 
     verdicts += [FASTER] * 2
     fast, plain = hloenv.jit(noisy), jax.jit(noisy)
-    first, second = normal(30_000, 4), normal(40_000, 4)
+    first, second = normal(30_011, 4), normal(40_009, 4)
     for _ in range(2):
         assert_same(fast(first), plain(first))
         with jax.threefry_partitionable(False):
@@ -211,7 +221,7 @@ def test_where_arguments_are_stays(verdicts):
     mesh = jax.make_mesh((1,), ("i",))
     spread = jax.device_put(COLUMNS, jax.NamedSharding(mesh, jax.P("i")))
     given = jax.device_put(COLUMNS, jax.devices()[0])
-    for x in (given, normal(40_000, 4), COLUMNS, spread, COLUMNS):
+    for x in (given, normal(40_009, 4), COLUMNS, spread, COLUMNS):
         ours, theirs = fast(x), plain(x)
         assert_same(ours, theirs)
         assert (ours.committed, ours.sharding) == (theirs.committed, theirs.sharding)
@@ -284,3 +294,24 @@ def test_nothing_but_results_changes_where_jax_drops_its_caches(verdicts):
     verdicts += [FASTER]
     for _ in range(2):
         assert_same(fast(COLUMNS), column_sums(COLUMNS))
+
+
+def test_a_loop_with_forms_has_the_option_without_a_comparison(verdicts):
+    """Its form alone would be the first that can be used."""
+
+    def bodies(x, v, masses):
+        def step(state, _):
+            x, v = state
+            d = x[None] - x[:, None]
+            inverse = jax.lax.rsqrt((d * d).sum(-1) + 1e-2)
+            v = v + 0.01 * (masses[:, None] * d * inverse[..., None] ** 3).sum(1)
+            return (x + 0.01 * v, v), None
+
+        return jax.lax.scan(step, (x, v), None, length=2)[0]
+
+    arguments = normal(128, 3), normal(128, 3), normal(128)
+    fast = hloenv.jit(bodies, budget=0)
+    assert_same(fast(*arguments), jax.jit(bodies)(*arguments))
+    (used,) = [each for each in fast.considered if each.is_used]
+    assert used.left_out == "reductions"
+    assert used.accepted["reduce-forms/chain"] == 1

@@ -172,3 +172,21 @@ ENTRY main {{
 }}
 """
     assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns", "expected"),
+    [(10_000, 4, 4, "unrolled"), (128, 64, 4, None), (1, 5000, 8, None)],
+)
+def test_products_of_columns_and_rows(batch, rows, columns, expected):
+    """XLA multiplies those without a sum itself."""
+    text = f"""HloModule outer
+
+ENTRY main {{
+  x = f32[{batch},{rows},1] parameter(0)
+  y = f32[{batch},1,{columns}] parameter(1)
+  ROOT d = f32[{batch},{rows},{columns}] dot(x, y), lhs_batch_dims={{0}},
+    rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduce-forms/folded: the largest integers of rows, by parts of the rows."""
+"""reduce-forms/folded and folded_sum: extremes and sums, by parts of the rows."""
 
 from __future__ import annotations
 
@@ -125,3 +125,113 @@ def test_whether_any_or_all_are_true(sizes, dims, operation, start):
             hloenv.compile(each, isolate=False)(x)[0] for each in (module, decided)
         )
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("kind", ["s32", "u32", "s64"])
+@pytest.mark.parametrize(
+    ("sizes", "dims"),
+    [
+        ("3,33", "1"),
+        ("2,1000", "1"),
+        ("263", "0"),
+        ("2,9,13", "1,2"),
+        ("5,11,7", "0,1,2"),
+        ("2,1,64", "1,2"),
+    ],
+)
+def test_a_sum_is_the_same_where_it_overflows(kind, sizes, dims):
+    module = reduction(kind, sizes, dims, "add")
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    rules = [choice.rule for choice in alternatives[0].choices]
+    decided = alternatives.apply([rules.index("folded_sum")])
+    shape = tuple(int(each) for each in sizes.split(","))
+    dtype = np.dtype(kind.replace("s", "int").replace("u", "uint"))
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(
+        limits.min, limits.max, shape, dtype, endpoint=True
+    )
+    axes = tuple(int(each) for each in dims.split(","))
+    wanted = x.sum(axes, dtype=dtype)
+    np.testing.assert_array_equal(hloenv.interpret(decided, x)[0], wanted)
+    np.testing.assert_array_equal(hloenv.compile(decided)(x)[0], wanted)
+
+
+@pytest.mark.parametrize("place", [*range(0, 100, 9), 96, 97, 98, 99])
+def test_each_element_is_added_once(place):
+    module = reduction("s32", "1,100", "1", "add")
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    rules = [choice.rule for choice in alternatives[0].choices]
+    x = np.zeros((1, 100), np.int32)
+    x[0, place] = 1
+    decided = alternatives.apply([rules.index("folded_sum")])
+    assert hloenv.interpret(decided, x)[0].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("s32", "3,32", "1", "add"),  # short
+        ("s32", "40,3", "0", "add"),  # columns
+        ("f32", "3,1000", "1", "add"),
+        ("s32", "3,1000", "1", "multiply"),
+        ("s16", "3,1000", "1", "add"),
+        ("s32", "3,1000", "1", "add", "7"),  # XLA may add it for each part
+        ("s32", "0,1000", "1", "add"),
+        ("s32", "3,0", "1", "add"),
+    ],
+)
+def test_other_sums_stay(arguments):
+    assert "folded_sum" not in offered(reduction(*arguments))
+
+
+def sum_of(what: str, rows: int, length: int) -> hloenv.HloModule:
+    return hloenv.HloModule.from_text(f"""HloModule m
+region {{
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = s32[] add(a, b)
+}}
+ENTRY main {{
+  x = s32[{rows},{length}] parameter(0)
+  m = pred[{rows},{length}] parameter(1)
+  t = s32[9] parameter(2)
+  n = s32[] parameter(3)
+  {what}
+  zero = s32[] constant(0)
+  ROOT r = s32[{rows}] reduce(v, zero), dimensions={{1}}, to_apply=region
+}}""")
+
+
+_GATHERED = (
+    "v = s32[{0},{1}] gather(t, x), offset_dims={{}}, collapsed_slice_dims={{0}}, "
+    "start_index_map={{0}}, index_vector_dim=2, slice_sizes={{1}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "rows", "length", "is_taken"),
+    [
+        ("v = s32[{0},{1}] negate(x)", 100, 256, True),
+        ("v = s32[{0},{1}] negate(x)", 200, 128, False),  # short rows
+        ("v = s32[{0},{1}] negate(x)", 10, 256, False),  # few elements
+        ("v = s32[{0},{1}] convert(m)", 400, 64, True),
+        ("v = s32[{0},{1}] convert(m)", 1000, 40, False),
+        (_GATHERED, 100, 256, False),
+        (
+            "d = s32[{0},{1}] dynamic-slice(x, n, n), dynamic_slice_sizes={{{0},{1}}}"
+            "\n  v = s32[{0},{1}] negate(d)",
+            *(100, 256, False),
+        ),
+    ],
+)
+def test_known_forms_takes_long_sums(what, rows, length, is_taken):
+    module = sum_of(what.format(rows, length), rows, length)
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    decisions = get_policy("known-forms")(alternatives)
+    rules = [
+        each.choices[decision].rule
+        for each, decision in zip(alternatives, decisions, strict=True)
+        if decision > 0
+    ]
+    assert rules == ["folded_sum"] * is_taken

@@ -321,13 +321,24 @@ def test_functions_that_are_padded_along_several_dimensions(
     assert cuts_of(module) == ({"v": "bounded"} if is_offered else {})
 
 
-@pytest.mark.parametrize(("width", "is_offered"), [(32, True), (33, False)])
+def test_remainders_of_integers_in_a_concatenation_stay() -> None:
+    module = module_of("""
+    x = s32[400,32] parameter(0)
+    y = s32[400,32] parameter(1)
+    v = s32[400,32] remainder(x, y)
+    ROOT r = s32[400,64] concatenate(v, y), dimensions={1}""")
+    assert cuts_of(module) == {}
+
+
+@pytest.mark.parametrize(
+    ("width", "is_offered"), [(32, True), (33, False), (8, True), (7, False)]
+)
 def test_functions_in_concatenations_of_short_rows(width, is_offered) -> None:
     module = module_of(f"""
-    x = f32[100,{width}] parameter(0)
-    y = f32[100,8] parameter(1)
-    v = f32[100,{width}] tanh(x)
-    ROOT r = f32[100,{width + 8}] concatenate(v, y), dimensions={{1}}""")
+    x = f32[400,{width}] parameter(0)
+    y = f32[400,8] parameter(1)
+    v = f32[400,{width}] tanh(x)
+    ROOT r = f32[400,{width + 8}] concatenate(v, y), dimensions={{1}}""")
     assert cuts_of(module) == ({"v": "bounded"} if is_offered else {})
 
 

@@ -100,8 +100,10 @@ HloInstruction* BuildCubeRoot(HloInstruction* x, Elementwise& build) {
       x->shape().element_type());
 }
 
+// With `is_power`, x**-0.5, which of negative zero and infinity is infinity and
+// 0. The quotient is by the root.
 HloInstruction* BuildOverRoot(HloInstruction* dividend, HloInstruction* x,
-                              Elementwise& build) {
+                              bool is_power, Elementwise& build) {
   const xla::PrimitiveType type = x->shape().element_type();
   const xla::PrimitiveType wide = ComputedIn(type);
   // XLA's simplifier would make a reciprocal square root of a quotient by a
@@ -110,9 +112,20 @@ HloInstruction* BuildOverRoot(HloInstruction* dividend, HloInstruction* x,
   HloInstruction* divisor =
       build.Binary(HloOpcode::kMaximum, root,
                    build.Unary(HloOpcode::kNegate, OneOf(wide, build)));
+  if (is_power) divisor = build.Unary(HloOpcode::kAbs, divisor);
   HloInstruction* above =
       dividend == nullptr ? OneOf(wide, build) : build.Convert(dividend, wide);
-  return build.Convert(build.Binary(HloOpcode::kDivide, above, divisor), type);
+  HloInstruction* quotient =
+      build.Convert(build.Binary(HloOpcode::kDivide, above, divisor), type);
+  if (!is_power) return quotient;
+  const auto constant = [&](const xla::Literal& literal) {
+    return x->AddInstruction(HloInstruction::CreateConstant(literal.Clone()));
+  };
+  HloInstruction* lowest =
+      Whole(constant(xla::LiteralUtil::MinValue(type)), build.ShapeOf(type));
+  HloInstruction* zero =
+      Whole(constant(xla::LiteralUtil::Zero(type)), build.ShapeOf(type));
+  return build.Select(ComparisonDirection::kEq, x, lowest, zero, quotient);
 }
 
 HloInstruction* BuildLogOfOneMore(HloInstruction* x, Elementwise& build) {
@@ -188,7 +201,8 @@ void ProposeOverRoot(const HloInstruction& root, RuleContext& context,
       OverRootRule(), root, std::move(reads),
       [&root](Arrays x) {
         Elementwise build(x[0]->parent(), root.shape());
-        return BuildOverRoot(x.size() > 1 ? x[1] : nullptr, x[0], build);
+        return BuildOverRoot(x.size() > 1 ? x[1] : nullptr, x[0],
+                             root.opcode() == HloOpcode::kPower, build);
       },
       proposals);
 }

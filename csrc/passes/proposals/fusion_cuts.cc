@@ -85,6 +85,7 @@ int64_t CostOf(const HloInstruction& instruction) {
 }
 
 // Elements of the last dimension up to which a concatenation along it is slow.
+constexpr int64_t kMinPart = 8;
 constexpr int64_t kMaxPart = 32;
 
 // Whether LLVM often makes no vectors of what a pad or concatenation computes:
@@ -104,7 +105,8 @@ bool HasBranches(const HloInstruction& instruction) {
   const auto last = static_cast<int64_t>(shape.dimensions().size()) - 1;
   return instruction.concatenate_dimension() == last &&
          absl::c_all_of(instruction.operands(), [&](const auto* part) {
-           return part->shape().dimensions(last) <= kMaxPart;
+           const int64_t size = part->shape().dimensions(last);
+           return size >= kMinPart && size <= kMaxPart;
          });
 }
 
@@ -329,10 +331,11 @@ Kept Cuts::FindKind(const HloInstruction& instruction) {
   if (reads > (is_joined ? 2 : 1)) {
     return (reads - 1) * cost < kMinRepeated ? Kept::kNone : Kept::kRepeated;
   }
-  const bool is_bounded = cost >= kFunctionCost &&
-                          absl::c_any_of(readers.moving, [](const auto* each) {
-                            return HasBranches(*each);
-                          });
+  const bool is_bounded =
+      xla::ShapeUtil::ElementIsFloating(instruction.shape()) &&
+      cost >= kFunctionCost &&
+      absl::c_any_of(readers.moving,
+                     [](const auto* each) { return HasBranches(*each); });
   return is_bounded ? Kept::kBounded : Kept::kNone;
 }
 

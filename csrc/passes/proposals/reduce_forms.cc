@@ -115,7 +115,7 @@ absl::Span<const Rule> ReduceFormRules() {
       ChainRule(),       BlockedRule(),    ColumnsRule(),     FoldedRule(),
       WindowChainRule(), DimensionsRule(), SelectChainRule(), PackedIndexRule(),
       KeyedIndexRule(),  ScanRule(),       ScanGroupsRule(),  ScatterRowsRule(),
-      ScatterIntoRule()};
+      ScatterIntoRule(), FoldedSumRule(),  SideBySideRule()};
   return *rules;
 }
 

@@ -44,7 +44,9 @@ const Rule& PackedIndexRule();  // arg_forms.cc
 const Rule& KeyedIndexRule();   // arg_forms.cc
 const Rule& BlockedRule();      // blocked_reduce.cc
 const Rule& ColumnsRule();      // column_forms.cc
+const Rule& SideBySideRule();   // side_by_side.cc
 const Rule& FoldedRule();       // folded_reduce.cc
+const Rule& FoldedSumRule();    // folded_reduce.cc
 const Rule& WindowChainRule();  // window_forms.cc
 const Rule& DimensionsRule();   // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc

@@ -127,6 +127,9 @@ class Auto:
             if stages.compares:
                 yield kernels
             may_be_both = stages.wanted == _BOTH or stages.gained.get(kernels.name)
+            if not stages.compares:  # the first that can be used is
+                for each in (both, forms):
+                    yield from self._without_library(stages, each)
             if may_be_both or not stages.compares:
                 yield both
         yield from self._without_library(stages, forms)

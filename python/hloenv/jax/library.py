@@ -24,7 +24,7 @@ import numpy as np
 
 from ..errors import HloEnvError, InvalidModuleError
 from ..graph.hlo_graph import HloGraph, dtypes, opcodes
-from ..policies.readers import reducer_of
+from ..policies.readers import reducer_of, sources_of
 from ..runtime.jaxlib.options import (
     OptionValue,
     can_keep_compiled,
@@ -254,15 +254,28 @@ def _input_dims(graph: HloGraph, node: int) -> list[int]:
     return [int(each) for each in graph.edge_dims[edge, : int(graph.edge_rank[edge])]]
 
 
+def _reads_broadcast(graph: HloGraph, node: int) -> bool:
+    """Whether an array is broadcast in what a reduction reads."""
+    arrays = [
+        int(graph.edge_sources[graph.in_offsets[each]])
+        for each in sources_of(graph, node)
+        if opcodes()[graph.opcode[each]] == "broadcast"
+    ]
+    return any(graph.element_count[each] > 1 for each in arrays)
+
+
 def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
     """Nanoseconds that XLA's own code for a reduction of some dimensions gains."""
     if not _is_given(graph, node):
         return 0.0
     dims = _input_dims(graph, node)
     elements, last = math.prod(dims), len(dims) - 1
-    # The last dimensions that are reduced are one.
+    # The last dimensions that are reduced are one, or those that are kept, if nothing
+    # is broadcast to some of them.
     merged = {d for d in range(last + 1) if reduced >= set(range(d, last + 1))}
     columns = math.prod(dims[d] for d in merged) if merged else dims[-1]
+    if not merged and not _reads_broadcast(graph, node):
+        columns = math.prod(dims[max(reduced) + 1 :])
     results = int(graph.element_count[node])
     if reduced == {0} and last > 0 and results > _WIDE_SLICE:
         source = int(graph.edge_sources[graph.in_offsets[node]])
@@ -273,6 +286,8 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
             return -_SLOWER_EXTREMES_NS * elements
         return elements // columns * (_EXTREME_ROW_NS - _EXTREME_NS * columns)
     adds_rows = last > 1 and last not in reduced
+    if adds_rows and len(reduced) > 1:
+        return -_SLOWER_NS * elements
     if columns < (_LONG_ADDED_ROW if adds_rows else _LONG_ROW):
         each = _APART_NS if merged and reduced != merged else _ELEMENT_NS
         return elements // columns * (_ROW_NS - each * columns)

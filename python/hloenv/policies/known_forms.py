@@ -30,7 +30,7 @@ from .dot_sizes import (
     transposed_dot,
     transposed_dot_forms,
 )
-from .readers import Readers
+from .readers import Readers, sources_of
 from .rolls import has_fast_halo, is_fast_roll
 from .windows import WINDOW_ATTRIBUTES, window_forms
 
@@ -54,6 +54,10 @@ _ATTRIBUTES = tuple(
 )
 _DOT_COLUMNS = [_ATTRIBUTES.index(name) for name in DOT_ATTRIBUTES]
 
+# Columns up to which several rows side by side were faster, by type; elements from
+# which they were, and bytes of their sums up to which.
+_FEW_COLUMNS, _MANY_SIDE_BY_SIDE = {"f32": 10, "f64": 6}, 30_000
+_MOST_SIDE_BY_SIDE = 2**21
 # Elements of each reduction up to which, and reductions from which, a chain was faster.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
 # Of a reduction around dimensions that are kept: elements of the last one up to which,
@@ -66,6 +70,9 @@ _SHORT_ROWS, _LONG_COLUMNS, _MANY_SUMMED, _MOST_COLUMNS = 16, 64, 20_000, 8192
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**22
 # Elements from which the largest of integers were faster by parts of their rows.
 _FOLDED = 4096
+# Of arrays, and of rows, from which sums of integers were; rows may be shorter where
+# narrower numbers or truth values are converted, which LLVM does slowly in a sum.
+_SUMMED, _SUMMED_ROW, _CONVERTED_ROW = 20_000, 256, 64
 # Elements from which sums that several kernels would contain are kept out of them.
 _LARGE_SUMS = 2**15
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
@@ -96,8 +103,8 @@ _WRITTEN = frozenset(
         *("get-tuple-element", "parameter", "scatter", "sort", "triangular-solve"),
     )
 )
-_INDEX, _TRANSPOSE = (
-    opcodes().index(name) for name in ("get-tuple-element", "transpose")
+_CONVERT, _INDEX, _TRANSPOSE = (
+    opcodes().index(name) for name in ("convert", "get-tuple-element", "transpose")
 )
 # Elements of all sorts together from which sorts of integers were faster, and from
 # which networks were, of those short sorts that have one.
@@ -139,7 +146,7 @@ _AS_OFFERED = (
 )
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
-_BY_FORM = "columns", "joined", "halo"
+_BY_FORM = "columns", "side_by_side", "joined", "halo"
 # Bytes of them together above which none is in memory: there may be no place for them.
 _MOST_CUT_BYTES = 2**30
 
@@ -163,11 +170,12 @@ class KnownForms:
     as do those with one-hot rows, or sums by index; products of many rows of few
     numbers, such as points, are written out, and convolutions that pick elements of
     their window become slices;
-    reductions of groups of few columns become two, first over the rows; the index of
-    the largest element becomes one reduction of integers, and the largest integers are
-    found by parts of their rows; cumulative sums become loops, as do long reductions of
-    functions of arrays that are broadcast to each other; sums of a table and of rows
-    that are scattered into zeros become scatters into the table;
+    reductions of groups of few columns become two, first over the rows, as do those of
+    few columns, first of several rows side by side; the index of the largest element
+    becomes one reduction of integers, and the largest integers, and sums of integers,
+    are found by parts of their rows; cumulative sums become loops, as do long
+    reductions of functions of arrays that are broadcast to each other; sums of a table
+    and of rows that are scattered into zeros become scatters into the table;
     sorts become sorts of integers, and short ones minima and maxima; the largest
     numbers of rows of other types than float32 are found without a sort; binary
     searches are one kernel; sine, cosine,
@@ -230,6 +238,9 @@ class KnownForms:
             if "columns" in built:
                 is_fast = _has_columns(graph, node, built["columns"])
                 forms = ("columns",) if is_fast else forms
+            if "side_by_side" in built:
+                is_fast = _has_few_columns(graph, node, built["side_by_side"])
+                forms = ("side_by_side",) if is_fast else forms
             if "joined" in built:
                 is_fast = is_fast_roll(graph, built["joined"])
                 forms = ("joined",) if is_fast else forms
@@ -415,9 +426,25 @@ def _forms(
     if "folded" in offered:
         elements = int(graph.element_count[operands_of(graph, node)[0]])
         return ("folded",) if elements >= _FOLDED else ()
+    if "folded_sum" in offered:
+        return ("folded_sum",) if _is_long_sum(graph, node) else ()
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
     return convolution_at(graph, node, attributes).forms()
+
+
+def _is_long_sum(graph: HloGraph, node: int) -> bool:
+    """Whether a sum of integers is of many long rows, which LLVM reads as vectors."""
+    values = int(operands_of(graph, node)[0])
+    elements, results = graph.element_count[[values, node]].tolist()
+    is_converted = graph.opcode[values] == _CONVERT and (
+        graph.output_bytes[operands_of(graph, values)[0]] < graph.output_bytes[values]
+    )
+    least = _CONVERTED_ROW if is_converted else _SUMMED_ROW
+    if elements < max(_SUMMED, least * results):
+        return False
+    names = {opcodes()[graph.opcode[each]] for each in sources_of(graph, node)}
+    return "gather" not in names and (results == 1 or "dynamic-slice" not in names)
 
 
 def _has_many_matrices(graph: HloGraph, node: int) -> bool:
@@ -469,6 +496,20 @@ def _has_columns(graph: HloGraph, node: int, call: int) -> bool:
         and sums <= _SHORT_ROWS * results
         and elements >= _LONG_COLUMNS * sums
         and elements >= _MANY_SUMMED
+    )
+
+
+def _has_few_columns(graph: HloGraph, node: int, call: int) -> bool:
+    """Whether a reduction has long rows of few floats, some side by side in `call`."""
+    first = int(operands_of(graph, call)[0])
+    merged = int(operands_of(graph, first)[0])
+    elements, results = graph.element_count[[merged, node]].tolist()
+    columns = results // int(graph.dims[merged, 0])
+    most = _FEW_COLUMNS.get(dtypes()[graph.dtype[merged]], 0)
+    return bool(
+        columns <= most
+        and elements >= _MANY_SIDE_BY_SIDE
+        and graph.output_bytes[first] <= _MOST_SIDE_BY_SIDE
     )
 
 

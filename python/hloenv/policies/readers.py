@@ -38,9 +38,45 @@ _SEPARATE = frozenset(
 _ARITHMETIC = frozenset(
     ("abs", "add", "divide", "maximum", "minimum", "multiply", "negate", "subtract")
 )
+# Those that are arrays, or read elements elsewhere, for `sources_of`.
+_BOUNDARIES = (
+    _REPEATING
+    | _SEPARATE
+    | frozenset(
+        (
+            *("concatenate", "constant", "custom-call", "dynamic-slice", "fusion"),
+            *("get-tuple-element", "iota", "pad", "parameter", "reverse", "slice"),
+            *("transpose", "triangular-solve", "cholesky", "rng-bit-generator"),
+        )
+    )
+)
 _REDUCERS = frozenset(("add", "maximum", "minimum"))
 # Those that have what they read in their loop, where LLVM may make no vectors of it.
 _LOOPING = frozenset(("concatenate", "pad", "reduce", "reduce-window", "sort"))
+
+
+# Operations between what is computed and an array, up to which it is looked for.
+_MAX_DEPTH = 4
+
+
+def sources_of(graph: HloGraph, node: int, depth: int = _MAX_DEPTH) -> set[int]:
+    """The nodes that a node is computed of, one after the other, in one kernel.
+
+    Operations that read elements elsewhere, and arrays, are found, but not what they
+    are computed of.
+
+    Args:
+        graph: of the alternatives, or of a module.
+        node: the node.
+        depth: how far to look.
+    """
+    begin, end = graph.in_offsets[node : node + 2].tolist()
+    found = set(graph.edge_sources[begin:end].tolist())
+    if depth:
+        for each in tuple(found):
+            if opcodes()[graph.opcode[each]] not in _BOUNDARIES:
+                found |= sources_of(graph, each, depth - 1)
+    return found
 
 
 def reducer_of(graph: HloGraph, node: int) -> str:

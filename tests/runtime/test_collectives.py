@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of devices, and operations between them, on one device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import CompileError
+
+pytestmark = pytest.mark.compile
+
+
+def module_of(line: str) -> hloenv.HloModule:
+    return hloenv.HloModule.from_text(f"""HloModule m
+region {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+ENTRY main {{
+  x = f32[4] parameter(0)
+  {line}
+}}""")
+
+
+X = np.arange(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize("opcode", ["partition-id", "replica-id"])
+def test_the_number_of_the_device_is_zero(opcode):
+    (found,) = hloenv.compile(module_of(f"ROOT r = u32[] {opcode}()"))(X)
+    assert found == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("collective-permute(x), source_target_pairs={{0,0}}", X),
+        ("collective-permute(x), source_target_pairs={}", 0 * X),
+        ("all-reduce(x), replica_groups={}, to_apply=region", X),
+        ("all-reduce(x), replica_groups={{0}}, to_apply=region", X),
+        ("all-gather(x), replica_groups={}, dimensions={0}", X),
+        ("reduce-scatter(x), replica_groups={{0}}, dimensions={0}, to_apply=region", X),
+    ],
+)
+def test_operations_between_devices(line, expected):
+    (found,) = hloenv.compile(module_of(f"ROOT r = f32[4] {line}"))(X)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "device"),
+    [
+        ("r = f32[4] collective-permute(x), source_target_pairs={{0,1},{1,0}}", 1),
+        ("r = f32[4] collective-permute(x), source_target_pairs={{5,0}}", 5),
+        ("r = f32[8] all-gather(x), replica_groups={{0,1}}, dimensions={0}", 1),
+    ],
+)
+def test_other_devices_are_refused(line, device):
+    with pytest.raises(CompileError, match=f"names device {device}; hloenv runs on"):
+        hloenv.compile(module_of(f"ROOT {line}"))
