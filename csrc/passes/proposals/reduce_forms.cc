@@ -115,7 +115,7 @@ absl::Span<const Rule> ReduceFormRules() {
       ChainRule(),       BlockedRule(),    ColumnsRule(),     FoldedRule(),
       WindowChainRule(), DimensionsRule(), SelectChainRule(), PackedIndexRule(),
       KeyedIndexRule(),  ScanRule(),       ScanGroupsRule(),  ScatterRowsRule(),
-      ScatterIntoRule(), FoldedSumRule(),  SideBySideRule()};
+      ScatterIntoRule(), FoldedSumRule(),  SideBySideRule(),  SqueezedRule()};
   return *rules;
 }
 

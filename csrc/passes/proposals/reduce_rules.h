@@ -45,6 +45,7 @@ const Rule& KeyedIndexRule();   // arg_forms.cc
 const Rule& BlockedRule();      // blocked_reduce.cc
 const Rule& ColumnsRule();      // column_forms.cc
 const Rule& SideBySideRule();   // side_by_side.cc
+const Rule& SqueezedRule();     // squeezed_reduce.cc
 const Rule& FoldedRule();       // folded_reduce.cc
 const Rule& FoldedSumRule();    // folded_reduce.cc
 const Rule& WindowChainRule();  // window_forms.cc

@@ -54,6 +54,8 @@ _ATTRIBUTES = tuple(
 )
 _DOT_COLUMNS = [_ATTRIBUTES.index(name) for name in DOT_ATTRIBUTES]
 
+# Elements from which reductions without a last dimension of size 1 were faster.
+_SQUEEZED = 2**14
 # Columns up to which several rows side by side were faster, by type; elements from
 # which they were, and bytes of their sums up to which.
 _FEW_COLUMNS, _MANY_SIDE_BY_SIDE = {"f32": 10, "f64": 6}, 30_000
@@ -171,7 +173,8 @@ class KnownForms:
     numbers, such as points, are written out, and convolutions that pick elements of
     their window become slices;
     reductions of groups of few columns become two, first over the rows, as do those of
-    few columns, first of several rows side by side; the index of the largest element
+    few columns, first of several rows side by side; computed arrays of one column are
+    reduced without that dimension; the index of the largest element
     becomes one reduction of integers, and the largest integers, and sums of integers,
     are found by parts of their rows; cumulative sums become loops, as do long
     reductions of functions of arrays that are broadcast to each other; sums of a table
@@ -426,6 +429,11 @@ def _forms(
     if "folded" in offered:
         elements = int(graph.element_count[operands_of(graph, node)[0]])
         return ("folded",) if elements >= _FOLDED else ()
+    if "squeezed" in offered:
+        values = int(operands_of(graph, node)[0])
+        is_given = dtypes()[graph.dtype[values]] == "f32"  # to the library
+        is_large = int(graph.element_count[values]) >= _SQUEEZED
+        return ("squeezed",) if is_given and is_large else ()
     if "folded_sum" in offered:
         return ("folded_sum",) if _is_long_sum(graph, node) else ()
     if attributes["output_batch"] == ABSENT:

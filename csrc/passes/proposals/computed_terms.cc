@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/proposals/computed_terms.h"
+
+#include "absl/algorithm/container.h"
+#include "passes/proposals/rules.h"
+#include "support/status.h"
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/service/hlo_creation_utils.h"
+#include "xla/service/instruction_fusion.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+namespace {
+
+constexpr size_t kMostOperations = 32;
+
+// Whether a kernel of its own writes a value.
+bool IsInMemory(const HloInstruction& value) {
+  switch (value.opcode()) {
+    case HloOpcode::kBitcast:
+    case HloOpcode::kReshape:
+      return IsInMemory(*value.operand(0));
+    case HloOpcode::kCall:
+    case HloOpcode::kConstant:
+    case HloOpcode::kConvolution:
+    case HloOpcode::kCustomCall:
+    case HloOpcode::kDot:
+    case HloOpcode::kFft:
+    case HloOpcode::kGetTupleElement:
+    case HloOpcode::kParameter:
+    case HloOpcode::kReduce:
+    case HloOpcode::kReduceWindow:
+    case HloOpcode::kScatter:
+    case HloOpcode::kSort:
+      return true;
+    default:
+      return value.IsElementwise();  // what several read, and is expensive
+  }
+}
+
+}  // namespace
+
+ComputedTerms::ComputedTerms(const HloInstruction& value,
+                             const IsRepeated& is_repeated)
+    : value_(value) {
+  Collect(value, is_repeated);
+}
+
+bool ComputedTerms::is_read_once() const {
+  return absl::c_all_of(inner_, [](const HloInstruction* each) {
+    return each->user_count() == 1 && !each->IsRoot();
+  });
+}
+
+bool ComputedTerms::IsInner(const HloInstruction& value) const {
+  const bool is_again = value.user_count() > 1 || value.IsRoot();
+  return RankOf(value.shape()) > 0 && value.IsElementwise() &&
+         value.opcode() != HloOpcode::kMap && value.operand_count() > 0 &&
+         !value.HasSideEffect() &&
+         !(is_again && xla::InstructionFusion::IsExpensive(value)) &&
+         inner_.size() < kMostOperations;
+}
+
+void ComputedTerms::Collect(const HloInstruction& value,
+                            const IsRepeated& is_repeated) {
+  if (inner_.contains(&value)) return;
+  if (IsInner(value)) {
+    inner_.insert(&value);
+    for (const HloInstruction* operand : value.operands()) {
+      Collect(*operand, is_repeated);
+    }
+    return;
+  }
+  const HloInstruction* leaf = &value;
+  if (value.opcode() == HloOpcode::kBroadcast && is_repeated(value)) {
+    leaf = value.operand(0);
+    repeats_arrays_ |= xla::ShapeUtil::ElementsIn(leaf->shape()) > 1;
+  } else {
+    are_in_memory_ &= IsInMemory(value);
+  }
+  if (!absl::c_linear_search(leaves_, leaf)) leaves_.push_back(leaf);
+}
+
+// Builds each value once.
+class ComputedTerms::Builder {
+ public:
+  Builder(const ComputedTerms& terms, absl::Span<const int64_t> sizes,
+          absl::Span<HloInstruction* const> x, const Repeat& repeat)
+      : terms_(terms), sizes_(sizes), x_(x), repeat_(repeat) {}
+
+  absl::StatusOr<HloInstruction*> Of(const HloInstruction& value) {
+    const auto known = built_.find(&value);
+    if (known != built_.end()) return known->second;
+    HLOENV_ASSIGN_OR_RETURN(HloInstruction * result, New(value));
+    return built_[&value] = result;
+  }
+
+ private:
+  HloInstruction* ImageOf(const HloInstruction* leaf) const {
+    return x_[absl::c_find(terms_.leaves_, leaf) - terms_.leaves_.begin()];
+  }
+
+  absl::StatusOr<HloInstruction*> New(const HloInstruction& value) {
+    if (terms_.inner_.contains(&value)) {
+      std::vector<HloInstruction*> operands;
+      for (const HloInstruction* operand : value.operands()) {
+        HLOENV_ASSIGN_OR_RETURN(operands.emplace_back(), Of(*operand));
+      }
+      return x_[0]->parent()->AddInstruction(value.CloneWithNewOperands(
+          xla::ShapeUtil::MakeShape(value.shape().element_type(), sizes_),
+          operands));
+    }
+    if (absl::c_linear_search(terms_.leaves_, &value)) {
+      HloInstruction* leaf = ImageOf(&value);
+      // A limit of `clamp`, or what `select` selects by.
+      if (RankOf(value.shape()) == 0) return leaf;
+      return xla::MakeReshapeHlo(sizes_, leaf);
+    }
+    return repeat_(value, ImageOf(value.operand(0)));
+  }
+
+  const ComputedTerms& terms_;
+  absl::Span<const int64_t> sizes_;
+  absl::Span<HloInstruction* const> x_;
+  const Repeat& repeat_;
+  absl::flat_hash_map<const HloInstruction*, HloInstruction*> built_;
+};
+
+absl::StatusOr<HloInstruction*> ComputedTerms::Build(
+    absl::Span<const int64_t> sizes, absl::Span<HloInstruction* const> x,
+    const Repeat& repeat) const {
+  return Builder(*this, sizes, x, repeat).Of(value_);
+}
+
+absl::StatusOr<HloInstruction*> RepeatedNumber(
+    HloInstruction* number, absl::Span<const int64_t> sizes) {
+  HLOENV_ASSIGN_OR_RETURN(
+      HloInstruction * scalar,
+      xla::MakeReshapeHlo(absl::Span<const int64_t>(), number));
+  return xla::MakeBroadcastHlo(scalar, {}, sizes);
+}
+
+}  // namespace hloenv

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce-forms/squeezed: reductions of computed arrays of one column."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.policies import get_policy
+from support.jit_auto import normal
+
+NAME, RULE = "reduce-forms", "squeezed"
+
+
+def reduction(
+    values: str, result: str, dims: str, operation: str = "add", kind: str = "f32"
+) -> hloenv.HloModule:
+    """Of `v`, which the lines of `values` compute."""
+    start = {"add": "0", "maximum": "-inf"}[operation]
+    return hloenv.HloModule.from_text(f"""HloModule m
+region {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT c = {kind}[] {operation}(a, b)
+}}
+ENTRY main {{
+  {values}
+  start = {kind}[] constant({start})
+  ROOT r = {kind}[{result}] reduce(v, start), dimensions={{{dims}}}, to_apply=region
+}}""")
+
+
+def rules_of(module: hloenv.HloModule) -> list[str]:
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    return [choice.rule for each in alternatives for choice in each.choices]
+
+
+def assert_same(module: hloenv.HloModule) -> None:
+    """Of small integers, of which each sum is exact."""
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    form = alternatives.apply([rules_of(module).index(RULE)])
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(-9, 9, spec.shape).astype(spec.dtype)
+        for spec in module.input_specs()
+    ]
+    (wanted,) = hloenv.interpret(module, *arrays)
+    np.testing.assert_array_equal(hloenv.interpret(form, *arrays)[0], wanted)
+    np.testing.assert_array_equal(hloenv.compile(form)(*arrays)[0], wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("operation", ["add", "maximum"])
+@pytest.mark.parametrize("kind", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize(
+    ("sizes", "result", "dims"),
+    [
+        ("9,1", "", "0,1"),
+        ("9,1", "1", "0"),
+        ("2,3,4,1", "2,1", "1,2"),
+        ("2,3,1,4,1,1", "3,1,4,1", "0,4"),
+        ("1,7,1", "", "0,1,2"),
+        ("2,3,1", "2,3", "2"),
+    ],
+)
+def test_a_reduction_is_the_same(sizes, result, dims, kind, operation):
+    values = (
+        f"x = {kind}[{sizes}] parameter(0)\n  y = {kind}[{sizes}] parameter(1)\n"
+        f"  v = {kind}[{sizes}] subtract(x, y)"
+    )
+    assert_same(reduction(values, result, dims, operation, kind))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "a = f32[] parameter(1)\n  m = f32[2,3,4,1] broadcast(a), dimensions={}",
+        "a = f32[1] parameter(1)\n  m = f32[2,3,4,1] broadcast(a), dimensions={3}",
+        "a = f32[3] parameter(1)\n  m = f32[2,3,4,1] broadcast(a), dimensions={1}",
+        "a = f32[2,4,1] parameter(1)\n"
+        "  m = f32[2,3,4,1] broadcast(a), dimensions={0,2,3}",
+    ],
+)
+def test_numbers_that_are_broadcast(numbers):
+    values = (
+        f"x = f32[2,3,4,1] parameter(0)\n  {numbers}\n"
+        "  d = f32[2,3,4,1] subtract(x, m)\n  v = f32[2,3,4,1] multiply(d, d)"
+    )
+    assert_same(reduction(values, "2,1", "1,2"))
+
+
+@pytest.mark.parametrize(
+    ("values", "result", "dims", "operation"),
+    [
+        ("v = f32[9,1] parameter(0)", "", "0,1", "add"),  # nothing is computed
+        ("x = f32[1,9] parameter(0)\n  v = f32[1,9] negate(x)", "", "0,1", "add"),
+        ("x = f32[1,1] parameter(0)\n  v = f32[1,1] negate(x)", "", "0,1", "add"),
+    ],
+)
+def test_others_stay(values, result, dims, operation):
+    assert RULE not in rules_of(reduction(values, result, dims, operation))
+
+
+def test_the_largest_of_what_others_read_stays():
+    """It is compared with the elements, which might be rounded otherwise."""
+    text = reduction(
+        "x = f32[9,1] parameter(0)\n  v = f32[9,1] multiply(x, x)",
+        *("", "0,1", "maximum"),
+    ).to_text()
+    assert RULE in rules_of(hloenv.HloModule.from_text(text))
+    text = text.replace("ROOT %r", "%r").replace(
+        "to_apply=%region\n",
+        "to_apply=%region\n  ROOT %t = (f32[], f32[9,1]) tuple(%r, %v)\n",
+    )
+    head, _, tail = text.partition(", entry_computation_layout={")
+    text = head + tail.partition("\n")[2].join(["\n", ""])
+    text = text.replace("-> f32[] {\n  %x", "-> (f32[], f32[9,1]) {\n  %x")
+    assert RULE not in rules_of(hloenv.HloModule.from_text(text))
+
+
+@pytest.mark.parametrize(("rows", "is_taken"), [(20_000, True), (10_000, False)])
+def test_known_forms_takes_long_columns(rows, is_taken):
+    module = hloenv.HloModule.from_jax(
+        lambda x, y: ((x - y) ** 2).mean(), *2 * [jnp.zeros((rows, 1))]
+    )
+    module = hloenv.run_passes(module, "call-inliner").module
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    decisions = get_policy("known-forms")(alternatives)
+    rules = [
+        each.choices[decision].rule
+        for each, decision in zip(alternatives, decisions, strict=True)
+        if decision > 0
+    ]
+    assert rules == [RULE] * is_taken
+
+
+@pytest.mark.jax
+@pytest.mark.compile
+def test_a_loss_and_its_gradient():
+    def loss(params, x, y):
+        return jnp.abs(jnp.tanh(x @ params) - y).mean()
+
+    arguments = normal(8, 1), normal(20_000, 8), normal(20_000, 1, seed=2)
+    for fn in (loss, jax.value_and_grad(loss)):
+        fast = hloenv.jit(fn, budget=0)
+        found, wanted = fast(*arguments), jax.jit(fn)(*arguments)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+            *(found, wanted),
+        )
+        (used,) = [each for each in fast.considered if each.is_used]
+        assert used.accepted["reduce-forms/squeezed"] == 1
