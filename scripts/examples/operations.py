@@ -262,9 +262,9 @@ def sequences() -> Operation:
     )
 
 
-def integers(end: int, count: int) -> np.ndarray:
+def integers(end: int, *shape: int, seed: int = 0) -> np.ndarray:
     """Random ones from 0 to `end`, without it."""
-    return np.random.default_rng(0).integers(0, end, count).astype(np.int32)
+    return np.random.default_rng(seed).integers(0, end, shape).astype(np.int32)
 
 
 _PATCHES = partial(convolution, 224, (3, 384), 16, stride=16)
@@ -335,6 +335,23 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
     ),
     "argmax of 1024 rows of 1000": lambda: plain(
         lambda x: jnp.argmax(x, 1), lambda x: x.argmax(1), normal(1024, 1000)
+    ),
+    "absolute error of 100,000 numbers in a column": lambda: plain(
+        lambda x, y: jnp.abs(x - y).mean(),
+        lambda x, y: (x - y).abs().mean(),
+        normal(100_000, 1),
+        normal(100_000, 1, seed=1),
+    ),
+    "variance of the colours of 8 images 256x256": lambda: plain(
+        lambda x: x.var((0, 1, 2)),
+        lambda x: x.var((0, 1, 2), unbiased=False),
+        normal(8, 256, 256, 3),
+    ),
+    "equal labels of 64 rows of 32,000": lambda: plain(
+        lambda x, y: (x == y).sum(1),
+        lambda x, y: (x == y).sum(1, dtype=torch.int32),
+        integers(10, 64, 32_000),
+        integers(10, 64, 32_000, seed=1),
     ),
     "cumulative sum of a million": lambda: plain(
         lambda x: jnp.cumsum(x, 0), lambda x: x.cumsum(0), normal(1_000_000) / 1000
