@@ -203,6 +203,8 @@ def test_loops_become_kernels():
     fast = hloenv.jit(gradient, tuned=artefact)
     np.testing.assert_allclose(fast(*args), jax.jit(gradient)(*args), rtol=1e-4)
     assert fast.decided[0].num_accepted >= 1
+    assert fast.decided[0].tuned == "known"
+    assert "  tuned: known" in fast.explain().splitlines()
     assert fast.num_injected == 1
 
 

@@ -98,7 +98,10 @@ class Trial:
         if replaced.decided is not None and self.decided.route == "jaxlib":
             own = self.decided
             self.decided = replace(
-                replaced.decided, left_out=own.left_out, options=own.options
+                replaced.decided,
+                tuned=own.tuned,
+                left_out=own.left_out,
+                options=own.options,
             )
         elif replaced.decided is not None and self.decided.route == "stablehlo":
             self.decided = replace(self.decided, then=replaced.decided)
