@@ -423,6 +423,13 @@ def test_a_script_that_runs_as_tuned_says_so(folder):
     before = said()
     assert "ran as plain jax.jit: <lambda>: nothing is tuned for it" in before
     assert "to tune it: hloenv tune train.py" in before
+    words = ["--stages", "codegen", "--threads", "1", "--measurements", "0"]
+    assert main(["tune", "train.py", *words]) == 0
+    assert said() == (
+        "hloenv.tune: ran as plain jax.jit: <lambda>: tuned, but no measurement was "
+        "allowed: give more than measurements=0\n"
+        "hloenv.tune: to search on: hloenv tune train.py\n"
+    )
     (folder / "train.py").write_text("x = 1\n")
     assert "has no function of jax.jit that was called" in said()
 

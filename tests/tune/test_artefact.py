@@ -243,6 +243,7 @@ def test_an_identity_that_is_kept_is_plain_jax(module):
     fast = hloenv.jit(depthwise, policy="tuned")
     fast(KERNEL, IMAGE)
     assert fast.decided == []
+    assert [each.tuned for each in fast.considered] == ["nothing"]
     assert "nothing is faster" in fast.explain()
 
 

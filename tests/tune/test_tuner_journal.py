@@ -128,6 +128,14 @@ def test_an_aborted_tuning_does_not_replace_what_is_kept(simulated, program):
     assert recall_tuned(program.key).label == found.label
 
 
+def test_a_short_search_keeps_that_it_found_nothing(simulated, program):
+    tune(program, mode="sequence", measurements=0)
+    assert "no measurement" in recall_tuned(program.key).reason
+    simulated.speedup_of = lambda _: 0.5
+    tune(program, mode="sequence", measurements=2)
+    assert recall_tuned(program.key).reason == "nothing was measured to be faster"
+
+
 def test_a_whole_search_that_finds_nothing_replaces_what_is_kept(simulated, program):
     simulated.options = WIDE
     tune(program, mode="sequence")

@@ -64,7 +64,8 @@ class Decided:
         then: what was decided on jaxlib's module, after the decisions of the route
             "stablehlo"; None if nothing was.
         signature: the types of the arguments.
-        tuned: what `hloenv.tune` has decided, in words; "" if it did not.
+        tuned: what `hloenv.tune` has decided, in words: "nothing" where nothing was
+            faster; "" if it did not.
         left_out: operations of which jaxlib's compiler is told not to give any to its
             library, in words; "" for none.
         options: of jaxlib's compiler, besides, as NAME=VALUE; "" for none.

@@ -392,8 +392,11 @@ class Decider:
         num_considered = len(self.considered)
         best = None
         if tuned.is_identity:
-            self.considered.leave(Decided(stages.module, stages.module), tuned.reason)
-            if self._tuned is not None and not tuned.date:  # it is not for this call
+            words = "nothing" if tuned.date else ""  # without, it is not for this call
+            self.considered.leave(
+                Decided(stages.module, stages.module, tuned=words), tuned.reason
+            )
+            if self._tuned is not None and not words:
                 self._wrapped.fall_back(tuned.reason)
         else:
             verdict = Verdict(

@@ -53,18 +53,23 @@ def summary(functions: Iterable[Any], path: Path) -> list[str]:
     """
     tuned: dict[str, None] = {}
     others: dict[str, None] = {}
+    is_tuned = True
     for function in functions:
         name = getattr(function, "__name__", "a function")
         for each in function.considered:
             if each.is_used and each.tuned:
                 tuned[f"{name}: {each.tuned}"] = None
+            elif each.tuned:
+                others[f"{name}: tuned, but {each.reason}"] = None
             else:
+                is_tuned = False
                 others[f"{name}: {each.reason or 'not decided'}"] = None
     if tuned:
         lines = [f"ran as tuned: {each}" for each in tuned]
     elif others:
         lines = [f"ran as plain jax.jit: {each}" for each in others]
-        lines += [f"nothing ran as tuned; to tune it: hloenv tune {path}"]
+        words = "to search on" if is_tuned else "nothing ran as tuned; to tune it"
+        lines.append(f"{words}: hloenv tune {path}")
     else:
         lines = [
             "the script has no function of jax.jit that was called; those of "

@@ -24,7 +24,8 @@ def keep(
 
     A search that was cut short, or had fewer stages, may have missed what an earlier
     one has found; so may a short one, or one in another mode, whose result replaces a
-    faster one only where that is not so fast any more.
+    faster one only where that is not so fast any more. Where nothing faster is kept, an
+    identity is kept too, so that a run as tuned says that it was tuned.
 
     Args:
         program: what was tuned.
@@ -48,9 +49,10 @@ def keep(
             f"{options.cores} cores, and this process has {here}"
         )
     kept = recall_tuned(program.key)
-    if kept is None or kept.is_identity:
-        is_replaced = is_whole or not entry.is_identity
-    elif not entry.is_identity and entry.speedup >= kept.speedup:
+    is_faster = not entry.is_identity and (
+        kept is not None and entry.speedup >= kept.speedup
+    )
+    if kept is None or kept.is_identity or is_faster:
         is_replaced = True
     elif not is_whole:
         is_replaced = False
