@@ -153,6 +153,10 @@ class LeftOutWarning(UserWarning):
     """A part is left out: the decisions of a pass that fails, options of a recipe."""
 
 
+class StoreWarning(UserWarning):
+    """The store of results cannot be used; the work goes on without it."""
+
+
 # Their earlier names, by which the extension raises them.
 PlaceError = PositionError
 PlaceWarning = PositionWarning

@@ -127,6 +127,17 @@ def test_stored_results_are_not_measured_again(run):
     assert durations("--no-store") != first
 
 
+@pytest.mark.parametrize("command", ["measure", "optimize"])
+def test_without_a_store_the_results_are_shown(command, folder, monkeypatch, capsys):
+    monkeypatch.setenv("HLOENV_STORE", str(folder / "model.hlo" / "store.sqlite"))
+    written = [] if command == "measure" else ["-o", "d.hlo", "--force"]
+    assert main([command, "model.hlo", "--repeats", "2", *written]) == 0
+    out, err = capsys.readouterr()
+    assert ("wrote d.hlo" if written else "model.hlo") in out
+    assert err.count("warning: going on without the store") == 1
+    assert "--no-store" in err
+
+
 def test_a_table_marks_stored_results_with_their_age(run):
     assert "store" not in run("model.hlo", "same.hlo")[1]
     _, out, _ = run("model.hlo", "same.hlo")

@@ -22,7 +22,7 @@ from typing import Any
 from .._interrupt import EXIT_INTERRUPT, raised
 from .._optional import import_message
 from .._plugins import add_import, line_of
-from ..errors import HloEnvError, PositionWarning
+from ..errors import HloEnvError, PositionWarning, StoreWarning
 from . import output
 from .parser import UsageError, imports_of, make_parser
 from .sandbox import isolated
@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _command(args: argparse.Namespace) -> int:
     with _prompt_interrupts(), warnings.catch_warnings():
         warnings.simplefilter("always", PositionWarning)
+        warnings.simplefilter("always", StoreWarning)
         warnings.showwarning = _show_warning
         return _run(args)
 

@@ -16,6 +16,7 @@ from ..cost import describe_estimator, list_estimators
 from ..errors import HloEnvError
 from ..hlo.pass_text import parse_pass
 from ..hlo.passes import Pass, Pipeline
+from ..measurement.optional_store import optional_store
 from ..measurement.store import Store
 from ..runtime.executable import Engine
 from .load import is_function
@@ -239,11 +240,14 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_store(args: argparse.Namespace) -> Iterator[Store | None]:
-    """The store that the arguments of `add_store` name, or None."""
-    if args.no_store:
-        yield None
-        return
-    with Store(args.store) as store:
+    """The store that the arguments of `add_store` name, or None.
+
+    None, after a warning, where it cannot be opened.
+    """
+    store = None
+    if not args.no_store:
+        store = optional_store(args.store)
+    with store or contextlib.nullcontext():
         yield store
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._registry import load_attribute
 from ..cost import Estimator, open_estimator
-from ..errors import ArgumentError, HloEnvError, StoreError
+from ..errors import ArgumentError, HloEnvError
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.config import Settings
 from ..policies import Policy, describe_policy, get_policy, list_policies
@@ -240,8 +240,6 @@ def _measure(args: argparse.Namespace, results: list[Variant]) -> str:
     try:
         with open_store(args) as store:
             measure_variants(results, settings=settings, store=store, again=args.again)
-    except StoreError:
-        raise
     except HloEnvError as error:
         if not is_optional:
             raise

@@ -180,12 +180,13 @@ def explain(error: sqlite3.Error, path: Path) -> str:
     if code == sqlite3.SQLITE_FULL:
         return (
             f"the disk is full: no record of this call was saved in {path}; free some "
-            "space"
+            "space, or choose a file on another disk with HLOENV_STORE"
         )
     if code == sqlite3.SQLITE_IOERR:
         return (
             f"{path} could not be read or written ({error}); no record of this call "
-            "was saved; check the disk"
+            "was saved; check the disk, or choose a file on another one with "
+            "HLOENV_STORE"
         )
     if code in (
         *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY),

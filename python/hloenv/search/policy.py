@@ -13,7 +13,7 @@ import numpy as np
 from .._typing import Int64Array
 from ..cost.base import estimate_of
 from ..cost.roofline import node_seconds
-from ..measurement.store import Store
+from ..measurement.optional_store import optional_store
 from ..policies.base import UnknownPolicyError
 from ..policies.estimated import STEPS
 from ..rewrite.choice_deltas import ChoiceDeltas
@@ -44,10 +44,11 @@ class EstimatingPolicy:
         if self.estimator is None:
             from ..cost.kernel_cache import KernelCache
 
-            store = Store()
+            store = optional_store()
             cache = KernelCache(store=store)
             # Ends the process that times kernels with the policy.
-            weakref.finalize(self, store.close)
+            if store is not None:
+                weakref.finalize(self, store.close)
             weakref.finalize(self, cache.close)
             self.estimator = cache
         estimate = estimate_of(self.estimator, alternatives.apply(decisions))

@@ -15,6 +15,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..hlo.module import HloModule, as_module
 from ..jax.artefact import Artefact
 from ..jax.jit import jit
+from ..measurement.optional_store import optional_store
 from ..measurement.store import Store
 from ..runtime.executable import Engine
 from ..runtime.jaxlib.package import require_injection
@@ -91,7 +92,9 @@ def tune(
     program = _program(target, args, kwargs, engine, inputs, jit_options)
     with contextlib.ExitStack() as stack:
         if isinstance(store, _Users):
-            store = stack.enter_context(Store())
+            store = optional_store()
+            if store is not None:
+                stack.callback(store.close)
         tuner = Tuner(program, options, store=store, on_change=on_change)
         return Artefact((tuner.run(),))
 
