@@ -134,7 +134,7 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
             compile_s=2.9,
         )
         functions = (
-            TunedFunction(hot, entry),
+            TunedFunction(hot, entry, is_kept=True),
             TunedFunction(other, None, "it prints"),
             TunedFunction(late, None, NO_TIME),
         )
@@ -157,14 +157,19 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
     assert (found["calls_s"], found["expected_s"]) == (3.0, 2.0)
 
 
-def test_how_to_run_it_is_not_said_where_nothing_is_found(folder, monkeypatch, capsys):
+@pytest.mark.parametrize("speedup", [1.0, 2.0])
+def test_how_to_run_it_is_not_said_where_nothing_is_kept(
+    folder, monkeypatch, capsys, speedup
+):
     hot = Hot("step", lambda: None, {}, (), {}, 10, 2.0)
-    found = TunedFunction(hot, entry_of("step"))
+    recipe = Recipe(options={"xla_cpu_prefer_vector_width": 512})
+    recipe = Recipe() if speedup == 1 else recipe
+    found = TunedFunction(hot, entry_of("step", recipe=recipe, speedup=speedup))
     script = TunedScript(Recording((hot,), 4.0, True), (found,))
     monkeypatch.setattr(command, "tune_script", lambda *_, **__: script)
     assert main(["tune", "train.py"]) == 0
     out = capsys.readouterr().out
-    assert "all calls: 2 s before, about 2 s with the result (1.000x)" in out
+    assert f"with the result ({speedup:.3f}x)" in out
     assert "run it" not in out
     assert "python -m" not in out
 

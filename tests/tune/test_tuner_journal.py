@@ -111,6 +111,21 @@ def test_a_journal_cut_off_anywhere_loses_one_measurement_at_most(
     assert lines
 
 
+def test_where_nothing_can_be_kept_nothing_is_said_to_be(simulated, program, tmp_path):
+    simulated.options = WIDE
+    (tmp_path / "tuned").write_text("no folder")
+    found, tuner = tune(program, mode="sequence")
+    assert not found.is_identity
+    assert not tuner.state.is_kept
+    assert tuner.state.journal is None
+    (tmp_path / "tuned").unlink()
+    _, tuner = tune(program, mode="sequence", keep=False)
+    assert not tuner.state.is_kept
+    _, tuner = tune(program, mode="sequence")
+    assert tuner.state.is_kept
+    assert tuner.state.journal.exists()
+
+
 def test_an_aborted_tuning_does_not_replace_what_is_kept(simulated, program):
     simulated.options = WIDE
     found, _ = tune(program, mode="sequence")

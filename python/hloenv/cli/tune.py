@@ -420,7 +420,7 @@ def _print_script(found: TunedScript, args: argparse.Namespace) -> None:
         f"{output.format_seconds(after)} with the result ({before / after:.3f}x)"
         f"{compiling}"
     )
-    if not (found.artefact.is_identity or args.no_keep):
+    if any(each.is_kept for each in found.functions):
         words = " ".join(["python -m hloenv.tune", args.target, *args.arguments])
         output.print_line(f"run it so with:\n  {words}")
 

@@ -67,3 +67,9 @@ def keep(
     else:
         is_replaced = True
     return entry, keep_tuned(program.key, entry) if is_replaced else ""
+
+
+def is_kept(program: Program) -> bool:
+    """Whether other processes find what makes a program faster."""
+    kept = recall_tuned(program.key)
+    return kept is not None and not kept.is_identity

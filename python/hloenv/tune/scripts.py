@@ -32,11 +32,13 @@ class TunedFunction:
         hot: how the script has called it.
         entry: what was tuned; None if it cannot be.
         failure: why it cannot be tuned; "" if it can.
+        is_kept: whether other processes find what makes it faster.
     """
 
     hot: Hot
     entry: Tuned | None
     failure: str = ""
+    is_kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ def tune_script(
         try:
             program = program_of_function(hot.fn, hot.args, hot.kwargs, hot.options)
             tuner = Tuner(program, own, store=store, on_change=on_change)
-            found.append(TunedFunction(hot, tuner.run()))
+            entry = tuner.run()
+            found.append(TunedFunction(hot, entry, is_kept=tuner.state.is_kept))
         except HloEnvError as error:
             found.append(TunedFunction(hot, None, str(error)))
         except KeyboardInterrupt:

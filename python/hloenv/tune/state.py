@@ -28,8 +28,9 @@ class State:
         seconds_left: of the budget.
         control: the baseline against itself.
         messages: what the user should know.
-        journal: file of the measurements; None if they are not kept.
+        journal: file of the measurements; None if they are not all kept.
         is_interrupted: whether Ctrl-C has ended the search.
+        is_kept: whether other processes find what makes the program faster.
     """
 
     program: Program
@@ -43,6 +44,7 @@ class State:
     messages: list[str] = field(default_factory=list)
     journal: Path | None = None
     is_interrupted: bool = False
+    is_kept: bool = False
 
     def take(self, result: Result) -> None:
         """Adds a result, or replaces that of the same configuration."""

@@ -25,7 +25,7 @@ from .checking import NOT_BITWISE, Context, check_best, differs, reason_of_none
 from .entries import identity_of
 from .joint import bases, joint_arms
 from .journal import Journal, Result, features_of, journal_path, near
-from .keeping import keep
+from .keeping import is_kept, keep
 from .measuring import Control, Measuring, inputs_key, is_lost
 from .options import TuneOptions
 from .program import Program
@@ -359,6 +359,7 @@ class Tuner:
             if number not in waiting:
                 self._note(result)
         if self._journal.failure and self._journal.failure not in self.state.messages:
+            self.state.journal = None
             self._say(self._journal.failure)
         return [results[number] for number in sorted(results)]
 
@@ -568,6 +569,7 @@ class Tuner:
         )
         if words:
             self._say(words)
+        self.state.is_kept = self._options.keep and is_kept(self._program)
         return entry
 
     def _result_of(self, kept: Tuned) -> Result | None:
