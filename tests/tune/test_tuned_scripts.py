@@ -326,10 +326,19 @@ def test_a_missing_script_is_an_error(tmp_path):
         recorded(tmp_path)
 
 
-def test_nothing_to_tune_is_an_error(script):
-    with pytest.raises(ScriptError, match="nothing to tune"):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("f(jnp.ones(3))", r"\(1 function was called in .*nothing to tune"),
+        ("f(jnp.ones(3)), f(jnp.ones(4))", "1 function was called with 2 signatures"),
+        ("f(jnp.ones(3)), jax.jit(lambda x: x)(1)", "2 functions were called in"),
+        ("", "0 functions were called in"),
+    ],
+)
+def test_nothing_to_tune_is_an_error(script, text, reason):
+    with pytest.raises(ScriptError, match=reason):
         scripts.tune_script(
-            script("jax.jit(lambda x: x)(jnp.ones(3))"),
+            script(f"f = jax.jit(lambda x: x)\n{text}"),
             (),
             TuneOptions(),
             run_seconds=60,

@@ -68,7 +68,8 @@ class Recording:
     """A run of a script.
 
     Attributes:
-        functions: that it has called, the one that takes most time first.
+        functions: that it has called, one for each signature, the one that takes most
+            time first.
         seconds: that it ran.
         is_complete: whether it came to its end.
         is_interrupted: whether Ctrl-C has ended it.
@@ -80,6 +81,15 @@ class Recording:
     is_complete: bool
     is_interrupted: bool = False
     failure: ScriptError | None = None
+
+    @property
+    def calls_text(self) -> str:
+        """How many functions were called, and with how many signatures if with more."""
+        signatures = len(self.functions)
+        functions = len({id(each.fn) for each in self.functions})
+        noun = "function was" if functions == 1 else "functions were"
+        more = f" with {signatures} signatures" if signatures > functions else ""
+        return f"{functions} {noun} called{more}"
 
     def worth_tuning(self, *, share: float, most: int) -> list[Hot]:
         """The functions in which the script spends its time.

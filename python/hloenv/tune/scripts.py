@@ -122,8 +122,8 @@ def tune_script(
             raise KeyboardInterrupt
         raise recording.failure or ScriptError(
             f"{path} calls no function of jax.jit more than once with arrays of the "
-            f"same shapes ({len(recording.functions)} functions were called in "
-            f"{recording.seconds:.1f} s): there is nothing to tune"
+            f"same shapes ({recording.calls_text} in {recording.seconds:.1f} s): there "
+            "is nothing to tune"
         )
     if on_recorded is not None:
         on_recorded(recording)
