@@ -67,7 +67,8 @@ class Tuned:
         recipe: how to compile it; plain if nothing better was found.
         label: the decisions in words; "" if it is plain.
         reason: why it is plain; "" if it is not.
-        baseline: what it was compared with: "jax.jit" or "hloenv.compile".
+        baseline: what it was compared with: "jax.jit"; of a module "hloenv.compile", or
+            "hloenv.compile(engine='jaxlib')".
         speedup: the baseline's time over that of the recipe, in the last check; 1 if it
             is plain.
         interval: 95 % interval of `speedup`.
@@ -256,7 +257,8 @@ class Artefact:
         module = as_module(module)
         entry = self.find(module)
         if entry.is_identity:
-            engine: Engine = "jaxlib" if entry.baseline == "jax.jit" else "wheel"
+            is_wheel = entry.baseline == "hloenv.compile"
+            engine: Engine = "wheel" if is_wheel else "jaxlib"
             return compile(module, engine=engine)
         return entry.recipe.build(module).compile()
 

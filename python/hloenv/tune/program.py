@@ -99,7 +99,7 @@ def program_of_module(
         name or module.name,
         module,
         engine,
-        "jax.jit" if engine == "jaxlib" else "hloenv.compile",
+        "hloenv.compile" + "(engine='jaxlib')" * (engine == "jaxlib"),
         kept_key(
             module.fingerprint(),
             {"engine": engine} if engine != "jaxlib" else {},
