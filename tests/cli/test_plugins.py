@@ -21,6 +21,7 @@ from hloenv.policies import base, describe_policy, get_policy, list_policies
 from hloenv.rewrite.game import Game
 from hloenv.search import get_search
 from support.paths import TESTDATA
+from support.run_child import run_python
 
 MODULE = TESTDATA / "hlo" / "simplifications.hlo"
 OWN = '''
@@ -42,6 +43,13 @@ class Once(Search):
     """Proposes XLA's own decisions, and ends."""
     def _proposals(self):
         yield self.game.complete()
+
+def crash(alternatives):
+    import ctypes
+    ctypes.string_at(0)
+
+def leave(alternatives):
+    raise SystemExit(5)
 
 number = 3
 register_policy("mine", "as reject", lambda _: reject)
@@ -198,3 +206,21 @@ def test_optimize_and_search_have_the_same_defaults(capsys):
     assert capsys.readouterr().out.count('"alternatives"') == 4
     assert main(["optimize", str(MODULE), "--until", "fusion"]) == 1
     assert "add --pass PASS" in capsys.readouterr().err
+
+
+def test_a_policy_that_crashes_is_named(own):
+    argv = ["optimize", str(MODULE), "-p", "algsimp", "--policy"]
+    done = run_python("-m", "hloenv", *argv, f"{own}:crash")
+    assert done.returncode == 1
+    assert f"the command crashed (SIGSEGV), in XLA or in what {own} calls" in (
+        done.stderr
+    )
+
+
+def test_a_policy_that_exits_is_an_error(own, capsys):
+    argv = ["optimize", str(MODULE), "-p", "algsimp", "--policy"]
+    assert main([*argv, f"{own}:leave"]) == 1
+    line = OWN.split("\n").index("    raise SystemExit(5)") + 1
+    assert f"error: {own}:{line}: sys.exit(5) is no result; raise an error\n" in (
+        capsys.readouterr().err
+    )

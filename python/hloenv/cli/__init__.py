@@ -21,7 +21,7 @@ from typing import Any
 
 from .._interrupt import EXIT_INTERRUPT, raised
 from .._optional import import_message
-from .._plugins import add_import, line_of
+from .._plugins import add_import, line_of, split_file
 from ..errors import HloEnvError, PositionWarning, StoreWarning
 from . import output
 from .parser import UsageError, imports_of, make_parser
@@ -61,7 +61,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         time_limit_s=getattr(args, "time_limit", None),
         memory_limit=getattr(args, "memory_limit", None),
         script=target if target.endswith(".py") else None,
+        files=_own_files(args),
     )
+
+
+def _own_files(args: argparse.Namespace) -> list[str]:
+    """The Python files of the user that the arguments name."""
+    texts: list[str] = []
+    for value in vars(args).values():
+        given = value if isinstance(value, list) else [value]
+        texts += [each for each in given if isinstance(each, str)]
+    found = [split[0] for each in texts if (split := split_file(each))]
+    return sorted({*found, *args.imports})
 
 
 def _command(args: argparse.Namespace) -> int:
@@ -85,6 +96,14 @@ def _run(args: argparse.Namespace) -> int:
         # Python would raise again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
+    except SystemExit as exit_:
+        where = line_of(exit_)
+        if not where:  # of the command itself
+            raise
+        output.print_error(
+            "error", f"{where}: sys.exit({exit_.code!r}) is no result; raise an error"
+        )
+        return _EXIT_FAILURE
     except Exception as error:
         if args.verbose:
             traceback.print_exc()

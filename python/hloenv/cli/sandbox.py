@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
 from ..process.child import last_words, limit_memory, signal_name
@@ -62,6 +62,7 @@ def isolated(
     time_limit_s: float | None = None,
     memory_limit: int | None = None,
     script: str | None = None,
+    files: Sequence[str] = (),
 ) -> int:
     """Runs `command` in a child of this process.
 
@@ -73,6 +74,7 @@ def isolated(
         memory_limit: bytes that the child may allocate.
         script: what else than XLA may crash; what it writes to stderr is then shown
             at once.
+        files: Python files of the user that the command imports.
 
     Returns:
         The exit code; 1 if the child crashed, after one line on stderr.
@@ -104,7 +106,7 @@ def isolated(
     with heard:
         if status is None:
             return _fail(f"the command reached its limit of {time_limit_s:g} s")
-        return _exit_code(os.waitstatus_to_exitcode(status), heard, script)
+        return _exit_code(os.waitstatus_to_exitcode(status), heard, script, files)
 
 
 def _listen(heard: IO[bytes]) -> None:
@@ -145,7 +147,9 @@ def _end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _exit_code(code: int, heard: IO[bytes], script: str | None) -> int:
+def _exit_code(
+    code: int, heard: IO[bytes], script: str | None, files: Sequence[str]
+) -> int:
     if code >= 0:
         heard.seek(0)
         os.write(2, printable(heard.read().decode(errors="replace")).encode())
@@ -162,8 +166,14 @@ def _exit_code(code: int, heard: IO[bytes], script: str | None) -> int:
         said = "the process was killed, possibly for lack of memory"
     elif script is not None:
         said = "nothing is tuned; --verbose shows where, --run-seconds ends it before"
-    name = "XLA" if script is None else script
-    return _fail(f"{name} crashed ({signal_name(-code)})" + (f": {said}" * bool(said)))
+    crash = f"crashed ({signal_name(-code)})"
+    if script is not None:
+        crash = f"{script} {crash}"
+    elif files:
+        crash = f"the command {crash}, in XLA or in what {', '.join(files)} calls"
+    else:
+        crash = f"XLA {crash}"
+    return _fail(crash + (f": {said}" * bool(said)))
 
 
 def _fail(message: str) -> int:
