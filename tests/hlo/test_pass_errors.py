@@ -36,6 +36,30 @@ def test_unknown_pass_suggests_the_nearest(name: str, suggestion: str):
         Pass(name)
 
 
+@pytest.mark.parametrize(
+    ("text", "in_python"),
+    [
+        (
+            "algsimp:associative_reordering_threshold=2",
+            "hloenv.Pass('algsimp', associative_reordering_threshold=2.0)",
+        ),
+        (
+            "algsimp+cse*",
+            "hloenv.Pipeline('algsimp+cse*', ['algsimp', 'cse'], fixed_point=True)",
+        ),
+        ("algsimp+none", "hloenv.Pass(NAME, OPTION=VALUE, ...), and for several"),
+        ("cse**", "hloenv.Pass(NAME"),
+    ],
+)
+def test_the_text_of_a_command_is_said_in_python(text: str, in_python: str):
+    with pytest.raises(UnknownPassError) as caught:
+        HloEnv(ADD_ZERO).get_alternatives(text)
+    assert (
+        f"{text!r}, which is written as for --pass; in Python, write {in_python}"
+        in (str(caught.value))
+    )
+
+
 def test_unknown_pass_without_a_near_name_suggests_nothing():
     with pytest.raises(UnknownPassError) as caught:
         run_passes(ADD_ZERO, "zzzzzz")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._native import core, is_text
-from ..errors import PassError, PassOptionError, UnknownPassError
+from ..errors import HloEnvError, PassError, PassOptionError, UnknownPassError
 from .decided import changed_since
 from .module import HloModule, as_module
 from .numerics import numerics_of
@@ -61,6 +61,11 @@ def _describe_pass(name: str) -> PassInfo:
     try:
         info = core.describe_pass(name)
     except UnknownPassError as error:
+        if set(name) & set(":+*"):
+            raise UnknownPassError(
+                f"no pass is named {name!r}, which is written as for --pass; in "
+                f"Python, write {_in_python(name)}"
+            ) from None
         # The core does not know how many passes there are in Python.
         text = str(error).rpartition(" lists all ")[0] or str(error)
         raise UnknownPassError(f"{text} lists all {len(list_passes())}") from None
@@ -74,6 +79,19 @@ def _describe_pass(name: str) -> PassInfo:
         indivisible_reasons=tuple(_pass_table().get(name, {}).get("reasons", ())),
         numerics=numerics_of(name),
     )
+
+
+def _in_python(text: str) -> str:
+    """How to write in Python what --pass takes."""
+    from .pass_text import parse_pass
+
+    try:
+        return f"hloenv.{parse_pass(text)!r}"
+    except HloEnvError:
+        return (
+            "hloenv.Pass(NAME, OPTION=VALUE, ...), and for several passes "
+            "hloenv.Pipeline(NAME, [PASS, ...], fixed_point=...)"
+        )
 
 
 @dataclass(frozen=True, init=False, repr=False)
