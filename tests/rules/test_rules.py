@@ -247,6 +247,15 @@ def test_literals_are_matched_exactly(kind, wanted, literal, matches) -> None:
     assert bool(found) == matches
 
 
+@pytest.mark.parametrize("after", ["a", "%a", "ROOT r = a", "ROOT %r = %a"])
+def test_a_value_of_before_is_a_replacement(after) -> None:
+    module = one_operation("f32", "  n = f32[2] negate(x)\n  ROOT r = f32[2] negate(n)")
+    made = Rule("twice", "n = negate(a)\nROOT r = negate(n)", after)
+    (found,) = made.replacements(Subject(hloenv.HloModule.from_text(module)))
+    assert check_rule(made, module)
+    assert "negate" not in found.body
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["r", "s", "add", "e"])
 def test_computations_may_have_the_names_of_instructions(name) -> None:

@@ -60,10 +60,10 @@ class Rule:
     Attributes:
         name: lower case, words joined by "-".
         before: the pattern; `rules.pattern` describes its language.
-        after: the replacement in the same language, or one name of `before`. Names of
-            `before` that it does not define are read; shapes may be left out where XLA
-            infers them. `$NAME.shape` and `$NAME.dtype` are those of a value of
-            `before`.
+        after: the replacement in the same language, or one name of `before`, alone or
+            as "ROOT r = a". Names of `before` that it does not define are read; shapes
+            may be left out where XLA infers them. `$NAME.shape` and `$NAME.dtype` are
+            those of a value of `before`.
         where: gets each `Match`; false where the rule does not apply, or a dict with
             the texts of further placeholders of `after`.
         numerics: its guarantee for floats, as for passes.
@@ -304,8 +304,8 @@ class _After:
     def parse(cls, text: str) -> _After:
         lines = [each.strip() for each in text.strip().splitlines()]
         lines = [each for each in lines if each and not each.startswith("//")]
-        if len(lines) == 1 and re.fullmatch(r"%?[A-Za-z_][\w.\-]*", lines[0]):
-            return cls((), frozenset({lines[0].removeprefix("%")}), 1)
+        if len(lines) == 1 and (value := _VALUE.fullmatch(lines[0])):
+            return cls((), frozenset({value[1]}), 1)
         if len(lines) > MAX_LINES:
             raise RuleError(f"`after` has {len(lines)} lines; at most {MAX_LINES} fit")
         defined: set[str] = set()
@@ -389,6 +389,10 @@ _AFTER_LINE = re.compile(
     r"(?P<shape>(?:\$[\w.]+(?:\[[^\]]*\])?|[A-Za-z]\w*\[[^\]]*\](?:\{[\d,]*\})?)\s+)?"
     r"(?P<opcode>\$?[a-z][a-z0-9\-]*)\((?P<operands>[^()]*)\)(?P<rest>.*)$"
 )
+
+
+# A value of `before`.
+_VALUE = re.compile(r"(?:ROOT\s+%?[A-Za-z_][\w.\-]*\s*=\s*)?%?([A-Za-z_][\w.\-]*)")
 
 
 def _are_opcodes(given: object) -> bool:
