@@ -344,7 +344,10 @@ def test_modules_from_jax_functions(run_json, tmp_path):
         (["show", "no.such.package:f"], "No module named"),
         (["passes", "algsmp"], "did you mean 'algsimp'"),
         (["alternatives", "MODEL", "-p", "none"], "no pass is named 'none'"),
-        (["alternatives", "MODEL", "-p", "cse", "--until", "none"], "'none'"),
+        (
+            ["alternatives", "MODEL", "-p", "cse", "--until", "none"],
+            "; `hloenv explore MODULE` shows the pipeline",
+        ),
         (["apply", "MODEL", "MODEL"], "not a trace"),
         (["graph", "MODEL", "-o", "/no/such/folder/x.dot"], "/no/such/folder"),
         (["diff", "MODEL", "/no/such/file"], "/no/such/file"),

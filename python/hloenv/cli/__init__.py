@@ -30,6 +30,10 @@ from .sandbox import isolated
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
 _EXIT_BROKEN_PIPE = 141
+_COMMANDS = (
+    ("call env.run_until('fusion') first", "give --until fusion"),
+    ("list_stages(module) lists all", "`hloenv explore MODULE` shows the pipeline"),
+)
 # How long XLA may run after Ctrl-C before the process is ended.
 _GRACE_S = 1.0
 
@@ -117,7 +121,7 @@ def _message(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
     text = import_message(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, (HloEnvError, OSError, ImportError)):
-        return text or type(error).__name__
+        return _in_commands(text) or type(error).__name__
     where = line_of(error) or "internal error"
     return f"{where}: {type(error).__name__}: {text} (--verbose: traceback)"
 
@@ -157,8 +161,11 @@ def _prompt_interrupts() -> Iterator[None]:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    # The library names Python calls; the command line names options.
-    text = str(message).replace(
-        "call env.run_until('fusion') first", "give --until fusion"
-    )
-    output.print_error("warning", text)
+    output.print_error("warning", _in_commands(str(message)))
+
+
+def _in_commands(text: str) -> str:
+    """A message of the library, with commands and options in place of Python calls."""
+    for call, command in _COMMANDS:
+        text = text.replace(call, command)
+    return text
