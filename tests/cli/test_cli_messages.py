@@ -154,3 +154,18 @@ def test_a_file_in_place_of_a_folder_is_reported_before_the_work(run, model) -> 
     assert code == 1
     assert "File exists" in err
     assert "trying the rewrites" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[("profile", "MODEL"), ("calibrate",), ("measure", "MODEL")],
+        *[("search", "MODEL"), ("optimize", "MODEL", "--measure")],
+    ],
+)
+def test_too_many_threads_are_reported_before_the_work(capsys, model, words) -> None:
+    words = [model if each == "MODEL" else each for each in words]
+    assert main([*words, "--threads", "9999"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "error: threads must be between 1 and " in lines[0]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from ..cost.calibration import NUM_STEPS, calibrate, rows
 from ..measurement.store import Store
+from ..process.cpu_affinity import check_threads
 from ..runtime.machine import this_machine
 from . import output
 from .arguments import add_store_file
@@ -34,6 +35,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrates and saves."""
+    check_threads(args.threads)
     with (
         Store(args.store) as store,
         output.track(("modules timed", NUM_STEPS), is_shown=not args.json) as (step,),

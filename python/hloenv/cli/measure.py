@@ -12,6 +12,7 @@ from ..measurement.config import Settings
 from ..measurement.measurer import Measurer
 from ..measurement.record import Measurement
 from ..measurement.self_test import MAX_MISSES, MODULES, SelfTest, self_test
+from ..process.cpu_affinity import check_threads
 from ..rewrite.env import replay
 from ..runtime.executable import Finish
 from . import output
@@ -135,6 +136,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measures the modules, or runs the self-test."""
+    check_threads(args.threads)
     settings = Settings(
         finish=args.finish,
         engine=args.engine,

@@ -15,6 +15,7 @@ from ..errors import ArgumentError, HloEnvError
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.config import Settings
 from ..policies import Policy, describe_policy, get_policy, list_policies
+from ..process.cpu_affinity import check_threads
 from ..rewrite.alternatives import as_decisions
 from ..rewrite.env import HloEnv
 from ..rewrite.game import DecisionPoint
@@ -134,6 +135,8 @@ class Round:
 def run(args: argparse.Namespace) -> int:
     """Decides on `args.module` and compares; returns the exit code."""
     check_output(args.output)
+    if args.measure or args.output is not None:
+        check_threads(args.threads)
     is_order = _is_pass_order(args.policy)
     points = [] if is_order else decision_points(args)
     if is_order and (args.passes or args.until or args.rounds > 1):

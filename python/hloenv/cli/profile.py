@@ -15,6 +15,7 @@ from ..cost.profile import Kernel, ModuleProfile, profile
 from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..measurement.store import Store
+from ..process.cpu_affinity import check_threads
 from ..runtime.memory import fresh_text
 from . import output
 from .arguments import (
@@ -64,6 +65,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Profiles `args.module`."""
+    check_threads(args.threads)
     if args.output is not None:
         _check_suffix(args.output)
     module = load_module(args.module, args.max_instructions)

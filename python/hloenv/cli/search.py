@@ -16,6 +16,7 @@ from ..hlo.passes import Pass, Pipeline, describe_pass, pass_names
 from ..measurement.config import Settings
 from ..measurement.pool import Evaluator
 from ..policies import get_policy
+from ..process.cpu_affinity import check_threads
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..search import describe_search, get_search, list_searches
 from ..search.driver import DEFAULT_SEARCH, Budget, SearchResult, run_search
@@ -142,6 +143,8 @@ def run(args: argparse.Namespace) -> int:
     args.search = args.search or DEFAULT_SEARCH
     check_output(args.output)
     check_plot(args.plot)
+    if not args.ray:
+        check_threads(args.threads)
     module = load_module(args.module, args.max_instructions)
     game = Game(module, _stops(args))
     search = get_search(args.search, game, seed=args.seed)

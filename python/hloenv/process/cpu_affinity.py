@@ -21,6 +21,20 @@ _PRIVATE = 0o700
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
+def check_threads(threads: int) -> None:
+    """Checks that this process may use so many cores.
+
+    Raises:
+        ArgumentError: it may not.
+    """
+    usable = len(os.sched_getaffinity(0))
+    if not 1 <= threads <= usable:
+        raise ArgumentError(
+            f"threads must be between 1 and {usable}, the cores of this process, got "
+            f"{threads}"
+        )
+
+
 class CoreLease:
     """Cores that no other process of hloenv leases, if there are enough.
 
@@ -35,12 +49,8 @@ class CoreLease:
             ArgumentError: this process may not use so many cores.
             LockError: there is no usable folder for lock files.
         """
+        check_threads(threads)
         usable = sorted(os.sched_getaffinity(0), reverse=True)
-        if not 1 <= threads <= len(usable):
-            raise ArgumentError(
-                f"threads must be between 1 and {len(usable)}, the cores of this "
-                f"process, got {threads}"
-            )
         self._files: list[IO[bytes]] = []
         free: list[int] = []
         for core in usable:
