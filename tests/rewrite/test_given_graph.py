@@ -127,6 +127,27 @@ def test_an_inconsistent_graph_is_refused(text, message) -> None:
         hloenv.Alternatives.from_module(text)
 
 
+_TWO = """HloModule m
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  z = f32[4] negate(x)
+  a = f32[4] custom-call(x, z), custom_call_target="hloenv.alternative", backend_config=CONFIG
+  b = f32[4] custom-call(y, z), custom_call_target="hloenv.alternative", backend_config=CONFIG
+  ROOT r = f32[4] add(a, b)
+}
+"""
+
+
+def test_one_number_of_two_values_is_of_kind_sites() -> None:
+    with pytest.raises(InvalidModuleError, match="originals 'x', 'y'; number each"):
+        hloenv.Alternatives.from_module(_TWO.replace("CONFIG", _GOOD))
+    config = _GOOD.replace("instruction", "sites")
+    found = hloenv.Alternatives.from_module(_TWO.replace("CONFIG", config))
+    assert [len(each.sites) for each in found] == [2]
+
+
 def test_text_that_is_no_module_is_refused() -> None:
     with pytest.raises(ParseError):
         hloenv.Alternatives.from_module("HloModule m\n\nENTRY e {")

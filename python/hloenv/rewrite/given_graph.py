@@ -8,7 +8,8 @@ Each alternative is an ordinary custom call:
       backend_config={"alternative":"0","kind":"instruction","passes":"one|two"}
 
 The first operand is the original. Choices may read other alternatives, as the classes
-of an e-graph do, and several calls may have one number, which is one decision.
+of an e-graph do, and several calls may have one number, which is one decision: of kind
+"instruction" about one value, of kind "sites" about several.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._native import core
-from ..errors import DecisionError, UnknownPassError
+from ..errors import DecisionError, InvalidModuleError, UnknownPassError
 from ..graph.hlo_graph import HloGraph, opcodes
 from ..hlo.module import HloModule
 
@@ -42,6 +43,8 @@ class GivenGraph:
         self._graph = HloGraph.from_module(graph)
         self.pass_names = tuple(dict.fromkeys(self._graph.pass_names)) or ("given",)
         self.indivisible_reasons = ("",) * len(self.pass_names)
+        for index in range(len(self)):
+            self._check_originals(index)
 
     def __len__(self) -> int:
         return self._graph.num_alternatives
@@ -178,6 +181,25 @@ class GivenGraph:
     def _sites(self, index: int) -> npt.NDArray[np.int64]:
         begin, end = self._graph.site_offsets[index : index + 2]
         return self._graph.site_nodes[begin:end]
+
+    def _check_originals(self, index: int) -> None:
+        """Checks that an alternative of one value is of one.
+
+        Raises:
+            InvalidModuleError: it is not.
+        """
+        if self.kind(index) != "instruction":
+            return
+        firsts = [
+            int(self._graph.operands(int(each))[0]) for each in self._sites(index)
+        ]
+        names = [self._graph.node_names[self._resolved(each)] for each in firsts]
+        if len(originals := list(dict.fromkeys(names))) > 1:
+            raise InvalidModuleError(
+                f"alternative {index} is of kind 'instruction', but has the originals "
+                f"{', '.join(map(repr, originals))}; number each alternative, or give "
+                "one decision about several values the kind 'sites'"
+            )
 
     def _resolved(self, node: int) -> int:
         """The original that a node stands for."""
