@@ -549,9 +549,12 @@ def test_functions_are_copied_and_bound_as_those_of_jax(kind, script):
 
 
 def test_running_a_script_that_fails_shows_its_own_error(script):
-    done = run_python("-m", "hloenv.tune", str(script("raise KeyError('boo')")))
-    assert done.returncode == 1
-    assert "KeyError: 'boo'" in done.stderr
+    path = script("def fails(): raise KeyError('boo')\nfails()")
+    tuned, plain = run_python("-m", "hloenv.tune", str(path)), run_python(str(path))
+    assert tuned.returncode == plain.returncode == 1
+    assert plain.stderr.endswith("KeyError: 'boo'\n")
+    assert tuned.stderr.endswith(plain.stderr)
+    assert tuned.stderr.count("Traceback") == 1
     done = run_python("-m", "hloenv.tune")
     assert done.returncode == 2
     assert "usage" in done.stderr

@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from ..errors import ScriptError
@@ -25,8 +26,8 @@ def main() -> int:
     try:
         code = compile_script(path)
     except (OSError, ScriptError) as error:
-        if error.__cause__ is not None:  # as Python shows it
-            raise error.__cause__ from None
+        if error.__cause__ is not None:
+            return _fail(error.__cause__, None)
         sys.stderr.write(f"hloenv.tune: {error}\n")
         return 1
     try:
@@ -39,9 +40,21 @@ def main() -> int:
                     for line in summary(functions, path):
                         sys.stderr.write(f"hloenv.tune: {line}\n")
                     sys.stderr.flush()
-    except ScriptError as error:  # the script's own, with its exit code
-        raise error.__cause__ or error from None
+    except ScriptError as error:  # the script's own
+        cause = error.__cause__ or error
+        if isinstance(cause, SystemExit):
+            raise cause from None
+        return _fail(cause, code)
     return 0
+
+
+def _fail(error: BaseException, code: CodeType | None) -> int:
+    """Shows an error of the script as Python does; returns the exit code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not code:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+    return 1
 
 
 def summary(functions: Iterable[Any], path: Path) -> list[str]:
