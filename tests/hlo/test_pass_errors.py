@@ -40,15 +40,19 @@ def test_unknown_pass_suggests_the_nearest(name: str, suggestion: str):
     ("text", "in_python"),
     [
         (
-            "algsimp:associative_reordering_threshold=2",
+            "algsimp:associative_reordering_threshold=2.0",
             "hloenv.Pass('algsimp', associative_reordering_threshold=2.0)",
         ),
         (
             "algsimp+cse*",
             "hloenv.Pipeline('algsimp+cse*', ['algsimp', 'cse'], fixed_point=True)",
         ),
-        ("algsimp+none", "hloenv.Pass(NAME, OPTION=VALUE, ...), and for several"),
-        ("cse**", "hloenv.Pass(NAME"),
+        (
+            "cse+algsimp:is_layout_sensitive=true,enable_sink_broadcast=false",
+            "hloenv.Pipeline('cse+algsimp:is_layout_sensitive=true,"
+            "enable_sink_broadcast=false', ['cse', hloenv.Pass('algsimp', "
+            "is_layout_sensitive=True, enable_sink_broadcast=False)])",
+        ),
     ],
 )
 def test_the_text_of_a_command_is_said_in_python(text: str, in_python: str):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._native import core, is_text
-from ..errors import HloEnvError, PassError, PassOptionError, UnknownPassError
+from ..errors import PassError, PassOptionError, UnknownPassError
 from .decided import changed_since
 from .module import HloModule, as_module
 from .numerics import numerics_of
@@ -82,16 +82,22 @@ def _describe_pass(name: str) -> PassInfo:
 
 
 def _in_python(text: str) -> str:
-    """How to write in Python what --pass takes."""
-    from .pass_text import parse_pass
+    """How to write in Python what is written as for --pass."""
+    steps = [_step_in_python(each) for each in text.removesuffix("*").split("+")]
+    is_fixed_point = text.endswith("*")
+    if len(steps) == 1 and not is_fixed_point:
+        return steps[0]
+    last = ", fixed_point=True" * is_fixed_point
+    return f"hloenv.Pipeline({text!r}, [{', '.join(steps)}]{last})"
 
-    try:
-        return f"hloenv.{parse_pass(text)!r}"
-    except HloEnvError:
-        return (
-            "hloenv.Pass(NAME, OPTION=VALUE, ...), and for several passes "
-            "hloenv.Pipeline(NAME, [PASS, ...], fixed_point=...)"
-        )
+
+def _step_in_python(text: str) -> str:
+    name, _, options = text.partition(":")
+    if not options:
+        return repr(name)
+    for value in ("true", "false"):
+        options = options.replace(f"={value}", f"={value.capitalize()}")
+    return f"hloenv.Pass({name!r}, {options.replace(',', ', ')})"
 
 
 @dataclass(frozen=True, init=False, repr=False)
