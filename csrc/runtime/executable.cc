@@ -104,35 +104,51 @@ const xla::DeviceAssignment& OneDevice() {
   return *device;
 }
 
-// The largest number of a device that a collective operation names.
-int64_t LastDeviceOf(const HloInstruction& instruction) {
+// The devices that a collective operation needs at least.
+int64_t DevicesOf(const HloInstruction& instruction) {
   int64_t last = 0;
   if (const auto* permute =
           xla::DynCast<xla::HloCollectivePermuteInstruction>(&instruction)) {
     for (const auto& [source, target] : permute->source_target_pairs()) {
       last = std::max({last, source, target});
     }
-  } else if (const auto* collective =
-                 xla::DynCast<xla::HloCollectiveInstruction>(&instruction)) {
-    for (const xla::ReplicaGroup& group : collective->replica_groups()) {
-      for (const int64_t device : group.replica_ids()) {
-        last = std::max(last, device);
-      }
+    return last + 1;
+  }
+  const auto* collective =
+      xla::DynCast<xla::HloCollectiveInstruction>(&instruction);
+  if (collective == nullptr) return 1;
+  for (const xla::ReplicaGroup& group : collective->replica_groups()) {
+    for (const int64_t device : group.replica_ids()) {
+      last = std::max(last, device);
     }
   }
-  return last;
+  // An empty list is all devices, of which each has a part of an array.
+  const auto elements_in = [](const xla::Shape& shape) {
+    int64_t sum = 0;
+    xla::ShapeUtil::ForEachLeafShape(
+        shape, [&](const xla::Shape& leaf, const xla::ShapeIndex&) {
+          sum += xla::ShapeUtil::ElementsIn(leaf);
+        });
+    return sum;
+  };
+  int64_t given = 0;
+  for (const HloInstruction* operand : instruction.operands()) {
+    given += elements_in(operand->shape());
+  }
+  const bool is_same = given == elements_in(instruction.shape());
+  return std::max(last + 1, int64_t{is_same ? 1 : 2});
 }
 
 absl::Status CheckDevices(const xla::HloModule& module) {
   for (const xla::HloComputation* computation : module.computations()) {
     for (const HloInstruction* instruction : computation->instructions()) {
-      const int64_t device = LastDeviceOf(*instruction);
-      if (device == 0) continue;
-      return Error(kCompileError,
-                   absl::StrCat("%", instruction->name(), " (",
-                                xla::HloOpcodeString(instruction->opcode()),
-                                ") names device ", device,
-                                "; hloenv runs on one device, number 0"));
+      const int64_t devices = DevicesOf(*instruction);
+      if (devices == 1) continue;
+      return Error(
+          kCompileError,
+          absl::StrCat("%", instruction->name(), " (",
+                       xla::HloOpcodeString(instruction->opcode()), ") needs ",
+                       devices, " devices or more; hloenv runs on one"));
     }
   }
   return absl::OkStatus();

@@ -176,7 +176,12 @@ ENTRY main {{
 
 @pytest.mark.parametrize(
     ("batch", "rows", "columns", "expected"),
-    [(10_000, 4, 4, "unrolled"), (128, 64, 4, None), (1, 5000, 8, None)],
+    [
+        (10_000, 4, 4, "unrolled"),
+        (10_000, 2, 8, None),
+        (128, 64, 4, None),
+        (1, 5000, 8, None),
+    ],
 )
 def test_products_of_columns_and_rows(batch, rows, columns, expected):
     """XLA multiplies those without a sum itself."""

@@ -219,6 +219,12 @@ _GATHERED = (
         ("v = s32[{0},{1}] convert(m)", 1000, 40, False),
         (_GATHERED, 100, 256, False),
         (
+            "k = s32[] constant(0)\n  g = s32[{0},100] slice(x), "
+            "slice={{[0:{0}], [0:100]}}\n"
+            "  v = s32[{0},{1}] pad(g, k), padding=0_0x78_78",
+            *(100, 256, False),
+        ),
+        (
             "d = s32[{0},{1}] dynamic-slice(x, n, n), dynamic_slice_sizes={{{0},{1}}}"
             "\n  v = s32[{0},{1}] negate(d)",
             *(100, 256, False),

@@ -93,6 +93,24 @@ def test_numbers_that_are_broadcast(numbers):
     assert_same(reduction(values, "2,1", "1,2"))
 
 
+@pytest.mark.compile
+def test_a_selection_by_one_number_and_limits_of_a_clamp():
+    module = reduction(
+        "x = f32[4,6,5,1] parameter(0)\n  p = pred[] parameter(1)\n  low = f32[] parameter(2)\n"
+        "  high = f32[] parameter(3)\n  n = f32[4,6,5,1] negate(x)\n"
+        "  s = f32[4,6,5,1] select(p, x, n)\n"
+        "  v = f32[4,6,5,1] clamp(low, s, high)",
+        *("1", "0,1,2"),
+    )
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    form = alternatives.apply([rules_of(module).index(RULE)])
+    x = np.arange(-60, 60, dtype=np.float32).reshape(4, 6, 5, 1)
+    arrays = x, np.bool_(False), np.float32(-20), np.float32(30)
+    # The evaluator selects by arrays alone.
+    wanted, found = (hloenv.compile(each)(*arrays)[0] for each in (module, form))
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize(
     ("values", "result", "dims", "operation"),
     [

@@ -51,13 +51,21 @@ def test_operations_between_devices(line, expected):
 
 
 @pytest.mark.parametrize(
-    ("line", "device"),
+    ("line", "devices"),
     [
-        ("r = f32[4] collective-permute(x), source_target_pairs={{0,1},{1,0}}", 1),
-        ("r = f32[4] collective-permute(x), source_target_pairs={{5,0}}", 5),
-        ("r = f32[8] all-gather(x), replica_groups={{0,1}}, dimensions={0}", 1),
+        ("r = f32[4] collective-permute(x), source_target_pairs={{0,1},{1,0}}", 2),
+        ("r = f32[4] collective-permute(x), source_target_pairs={{5,0}}", 6),
+        ("r = f32[8] all-gather(x), replica_groups={{0,1}}, dimensions={0}", 2),
+        # The rest of the result would be what was in memory.
+        ("r = f32[8] all-gather(x), replica_groups={}, dimensions={0}", 2),
+        ("r = f32[8] all-gather(x), replica_groups={{0}}, dimensions={0}", 2),
+        (
+            "r = f32[2] reduce-scatter(x), replica_groups={}, dimensions={0}, "
+            "to_apply=region",
+            2,
+        ),
     ],
 )
-def test_other_devices_are_refused(line, device):
-    with pytest.raises(CompileError, match=f"names device {device}; hloenv runs on"):
+def test_several_devices_are_refused(line, devices):
+    with pytest.raises(CompileError, match=f"needs {devices} devices or more"):
         hloenv.compile(module_of(f"ROOT {line}"))

@@ -6,9 +6,6 @@
 // Before:  s = f32[8,8] reduce(x: f32[8,3136,8,16], 0), dimensions={1,3}, add
 // After:   c = f32[8,128] reduce(reshape(x), 0), dimensions={1}, add
 //          s = reduce(reshape(c): f32[8,8,16], 0), dimensions={2}, add
-//
-// The second is in a computation of its own: XLA would make one of the two
-// again, and compute it in each reader.
 #include <vector>
 
 #include "passes/proposals/reduce_rules.h"

@@ -30,15 +30,18 @@ bool IsInMemory(const HloInstruction& value) {
     case HloOpcode::kCustomCall:
     case HloOpcode::kDot:
     case HloOpcode::kFft:
+    case HloOpcode::kFusion:
     case HloOpcode::kGetTupleElement:
     case HloOpcode::kParameter:
     case HloOpcode::kReduce:
     case HloOpcode::kReduceWindow:
+    case HloOpcode::kRng:
     case HloOpcode::kScatter:
     case HloOpcode::kSort:
+    case HloOpcode::kWhile:
       return true;
     default:
-      return value.IsElementwise();  // what several read, and is expensive
+      return false;
   }
 }
 
@@ -59,10 +62,30 @@ bool ComputedTerms::is_read_once() const {
 bool ComputedTerms::IsInner(const HloInstruction& value) const {
   const bool is_again = value.user_count() > 1 || value.IsRoot();
   return RankOf(value.shape()) > 0 && value.IsElementwise() &&
-         value.opcode() != HloOpcode::kMap && value.operand_count() > 0 &&
+         value.operand_count() > 0 && value.called_computations().empty() &&
          !value.HasSideEffect() &&
          !(is_again && xla::InstructionFusion::IsExpensive(value)) &&
          inner_.size() < kMostOperations;
+}
+
+bool ComputedTerms::IsStatistic() const {
+  return absl::c_all_of(inner_, [&](const HloInstruction* each) {
+    switch (each->opcode()) {
+      case HloOpcode::kAbs:
+      case HloOpcode::kAdd:
+      case HloOpcode::kConvert:
+      case HloOpcode::kNegate:
+      case HloOpcode::kSubtract:
+        return true;
+      case HloOpcode::kMultiply:
+        return absl::c_none_of(each->operands(), [](const auto* operand) {
+          return operand->opcode() == HloOpcode::kBroadcast &&
+                 xla::ShapeUtil::ElementsIn(operand->operand(0)->shape()) > 1;
+        });
+      default:
+        return false;
+    }
+  });
 }
 
 void ComputedTerms::Collect(const HloInstruction& value,

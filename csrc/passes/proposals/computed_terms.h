@@ -32,6 +32,9 @@ class ComputedTerms {
   // reduction reads them.
   bool is_computed() const { return !inner_.empty(); }
   bool is_read_once() const;
+  // Whether it is computed by additions and products alone, as a variance is,
+  // none by an array that is broadcast.
+  bool IsStatistic() const;
   // Whether all arrays are in memory, so that a reshape of them is free.
   bool are_in_memory() const { return are_in_memory_; }
   // Whether it repeats more than single numbers.

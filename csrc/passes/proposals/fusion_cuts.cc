@@ -84,7 +84,8 @@ int64_t CostOf(const HloInstruction& instruction) {
   }
 }
 
-// Elements of the last dimension up to which a concatenation along it is slow.
+// Elements of the last dimension up to which a concatenation along it is slow,
+// and below which it is, too, where its parts are in memory.
 constexpr int64_t kMinPart = 8;
 constexpr int64_t kMaxPart = 32;
 

@@ -142,7 +142,8 @@ void ProposeSideBySide(const HloInstruction& root, RuleContext& context,
   ComputedTerms terms(*root.operand(0), [&](const HloInstruction& broadcast) {
     return IsRepeated(broadcast, *sizes);
   });
-  if (!terms.are_in_memory()) return;
+  // jaxlib's library, which gets the first reduction, is slow at others.
+  if (!terms.are_in_memory() || !terms.IsStatistic()) return;
   // Others of a value may be compared with the largest of them.
   if (reduced->operation != HloOpcode::kAdd) {
     if (terms.repeats_arrays()) return;

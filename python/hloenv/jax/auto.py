@@ -128,11 +128,12 @@ class Auto:
                 yield kernels
             may_be_both = stages.wanted == _BOTH or stages.gained.get(kernels.name)
             if not stages.compares:  # the first that can be used is
-                for each in (both, forms):
-                    yield from self._without_library(stages, each)
+                yield from self._without_library(stages, both)
+                yield from self._without_library(stages, forms)
             if may_be_both or not stages.compares:
                 yield both
-        yield from self._without_library(stages, forms)
+        if stages.compares or forms is None or kernels.replace is None:
+            yield from self._without_library(stages, forms)
         if forms is not None:
             yield forms
         # Neither is faster in all programs: small convolutions are slower by its calls.

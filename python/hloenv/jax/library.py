@@ -254,14 +254,17 @@ def _input_dims(graph: HloGraph, node: int) -> list[int]:
     return [int(each) for each in graph.edge_dims[edge, : int(graph.edge_rank[edge])]]
 
 
-def _reads_broadcast(graph: HloGraph, node: int) -> bool:
-    """Whether an array is broadcast in what a reduction reads."""
-    arrays = [
-        int(graph.edge_sources[graph.in_offsets[each]])
+def _repeats_columns(graph: HloGraph, node: int) -> bool:
+    """Whether what a reduction reads has the same number in all elements of a row."""
+    places = graph.attribute_block(_DIMENSIONS, absent=-1)
+    broadcasts = [
+        each
         for each in sources_of(graph, node)
         if opcodes()[graph.opcode[each]] == "broadcast"
     ]
-    return any(graph.element_count[each] > 1 for each in arrays)
+    return any(
+        0 <= places[each].max() < int(graph.rank[each]) - 1 for each in broadcasts
+    )
 
 
 def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
@@ -270,11 +273,11 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
         return 0.0
     dims = _input_dims(graph, node)
     elements, last = math.prod(dims), len(dims) - 1
-    # The last dimensions that are reduced are one, or those that are kept, if nothing
-    # is broadcast to some of them.
+    # The last dimensions that are reduced are one, or those that are kept, unless
+    # numbers are broadcast to the last of them.
     merged = {d for d in range(last + 1) if reduced >= set(range(d, last + 1))}
     columns = math.prod(dims[d] for d in merged) if merged else dims[-1]
-    if not merged and not _reads_broadcast(graph, node):
+    if not merged and not _repeats_columns(graph, node):
         columns = math.prod(dims[max(reduced) + 1 :])
     results = int(graph.element_count[node])
     if reduced == {0} and last > 0 and results > _WIDE_SLICE:

@@ -31,8 +31,8 @@ OF_TRANSPOSED = frozenset((SWAPPED, FIRST_TRANSPOSED))
 _MANY_DOTS = 100
 _MANY_ROWS = 500
 _COLUMNS_OF = {2: range(9), 8: range(2, 17)}
-# Elements of each product of a column and a row up to which writing it out was faster.
-_SMALL_OUTER = 16
+# Elements of a column, and of a row, up to which their product was faster written out.
+_SMALL_OUTER = 4
 # Rows of a product with a transposed matrix; elements of the matrix from which another
 # form was faster; and columns for each term, up to which that was the matrix first.
 _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
@@ -173,7 +173,7 @@ def _tall_forms(batch: int, rows: int, columns: int, terms: int) -> tuple[str, .
     """For products of many rows of few numbers, such as points, and a small matrix."""
     is_slow = columns not in _COLUMNS_OF.get(terms, range(33))
     # XLA multiplies them itself; only small ones get another form when written out.
-    is_slow |= terms == 1 and rows * columns > _SMALL_OUTER
+    is_slow |= terms == 1 and max(rows, columns) > _SMALL_OUTER
     return () if batch * rows < _MANY_ROWS or is_slow else ("unrolled",)
 
 

@@ -452,7 +452,8 @@ def _is_long_sum(graph: HloGraph, node: int) -> bool:
     if elements < max(_SUMMED, least * results):
         return False
     names = {opcodes()[graph.opcode[each]] for each in sources_of(graph, node)}
-    return "gather" not in names and (results == 1 or "dynamic-slice" not in names)
+    is_slow = "gather" in names or "pad" in names
+    return not is_slow and (results == 1 or "dynamic-slice" not in names)
 
 
 def _has_many_matrices(graph: HloGraph, node: int) -> bool:

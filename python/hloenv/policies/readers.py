@@ -55,28 +55,32 @@ _REDUCERS = frozenset(("add", "maximum", "minimum"))
 _LOOPING = frozenset(("concatenate", "pad", "reduce", "reduce-window", "sort"))
 
 
-# Operations between what is computed and an array, up to which it is looked for.
-_MAX_DEPTH = 4
+# Nodes of what is computed that are looked at.
+_MAX_SOURCES = 64
 
 
-def sources_of(graph: HloGraph, node: int, depth: int = _MAX_DEPTH) -> set[int]:
+def sources_of(graph: HloGraph, node: int) -> set[int]:
     """The nodes that a node is computed of, one after the other, in one kernel.
 
     Operations that read elements elsewhere, and arrays, are found, but not what they
-    are computed of.
+    are computed of. The nearest, if there are very many.
 
     Args:
         graph: of the alternatives, or of a module.
         node: the node.
-        depth: how far to look.
     """
-    begin, end = graph.in_offsets[node : node + 2].tolist()
-    found = set(graph.edge_sources[begin:end].tolist())
-    if depth:
-        for each in tuple(found):
-            if opcodes()[graph.opcode[each]] not in _BOUNDARIES:
-                found |= sources_of(graph, each, depth - 1)
-    return found
+    found: dict[int, None] = {}
+    left = [node]
+    for each in left:
+        if each != node and opcodes()[graph.opcode[each]] in _BOUNDARIES:
+            continue
+        begin, end = graph.in_offsets[each : each + 2].tolist()
+        new = dict.fromkeys(graph.edge_sources[begin:end].tolist())
+        left += [source for source in new if source not in found]
+        found |= new
+        if len(found) > _MAX_SOURCES:
+            break
+    return set(found)
 
 
 def reducer_of(graph: HloGraph, node: int) -> str:
