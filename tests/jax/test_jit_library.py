@@ -75,6 +75,9 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
             [(64, 999, 3), (64, 999)],
             "reductions",
         ),
+        (lambda x, y: jnp.tanh(x[:, None] - y).sum(0), [(200, 3)] * 2, "reductions"),
+        (lambda x, b: (x * b).sum(0), [(64, 32, 32, 3), (3,)], ""),
+        (lambda x: jnp.log(x.var(0) + 1), [(64, 32, 32, 3)], ""),
         (lambda x: x.sum(1), [(1024, 32, 2)], "reductions"),
         (lambda x: x.sum((0, 1)), [(100, 100, 8)], ""),
         # The last dimensions are one row; others with them are slow in XLA's code.

@@ -254,17 +254,15 @@ def _input_dims(graph: HloGraph, node: int) -> list[int]:
     return [int(each) for each in graph.edge_dims[edge, : int(graph.edge_rank[edge])]]
 
 
-def _repeats_columns(graph: HloGraph, node: int) -> bool:
-    """Whether what a reduction reads has the same number in all elements of a row."""
+def _pairs(graph: HloGraph, node: int, reduced: Set[int], kept: Set[int]) -> bool:
+    """Whether a reduction reads elements of an array for several of those of `kept`."""
     places = graph.attribute_block(_DIMENSIONS, absent=-1)
     broadcasts = [
-        each
+        set(places[each].tolist())
         for each in sources_of(graph, node)
         if opcodes()[graph.opcode[each]] == "broadcast"
     ]
-    return any(
-        0 <= places[each].max() < int(graph.rank[each]) - 1 for each in broadcasts
-    )
+    return any(each & reduced and not each >= kept for each in broadcasts)
 
 
 def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
@@ -273,12 +271,13 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
         return 0.0
     dims = _input_dims(graph, node)
     elements, last = math.prod(dims), len(dims) - 1
-    # The last dimensions that are reduced are one, or those that are kept, unless
-    # numbers are broadcast to the last of them.
+    # The last dimensions that are reduced are one, or those that are kept, unless what
+    # is added is of pairs.
     merged = {d for d in range(last + 1) if reduced >= set(range(d, last + 1))}
     columns = math.prod(dims[d] for d in merged) if merged else dims[-1]
-    if not merged and not _repeats_columns(graph, node):
-        columns = math.prod(dims[max(reduced) + 1 :])
+    kept = set(range(max(reduced, default=-1) + 1, last + 1))
+    if not merged and not _pairs(graph, node, reduced, kept):
+        columns = math.prod(dims[d] for d in kept)
     results = int(graph.element_count[node])
     if reduced == {0} and last > 0 and results > _WIDE_SLICE:
         source = int(graph.edge_sources[graph.in_offsets[node]])
