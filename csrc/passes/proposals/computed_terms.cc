@@ -159,12 +159,4 @@ absl::StatusOr<HloInstruction*> ComputedTerms::Build(
   return Builder(*this, sizes, x, repeat).Of(value_);
 }
 
-absl::StatusOr<HloInstruction*> RepeatedNumber(
-    HloInstruction* number, absl::Span<const int64_t> sizes) {
-  HLOENV_ASSIGN_OR_RETURN(
-      HloInstruction * scalar,
-      xla::MakeReshapeHlo(absl::Span<const int64_t>(), number));
-  return xla::MakeBroadcastHlo(scalar, {}, sizes);
-}
-
 }  // namespace hloenv

@@ -63,8 +63,4 @@ class ComputedTerms {
   bool repeats_arrays_ = false;
 };
 
-// A broadcast of a single number to `sizes`.
-absl::StatusOr<xla::HloInstruction*> RepeatedNumber(
-    xla::HloInstruction* number, absl::Span<const int64_t> sizes);
-
 }  // namespace hloenv

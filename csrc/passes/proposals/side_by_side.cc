@@ -88,7 +88,8 @@ absl::StatusOr<HloInstruction*> Repeated(const HloInstruction& broadcast,
                                          HloInstruction* numbers,
                                          const SideBySide& side_by_side) {
   if (xla::ShapeUtil::ElementsIn(numbers->shape()) == 1) {
-    return RepeatedNumber(numbers, side_by_side.merged());
+    HLOENV_ASSIGN_OR_RETURN(numbers, xla::MakeReshapeHlo(Sizes{}, numbers));
+    return xla::MakeBroadcastHlo(numbers, {}, side_by_side.merged());
   }
   const absl::Span<const int64_t> all = broadcast.shape().dimensions();
   const bool is_by_group =

@@ -5,8 +5,7 @@
 //
 // Before:  s = f32[] reduce(abs(x - y: f32[1000,1]), 0), dimensions={0,1}, add
 // After:   s = f32[] reduce(abs(x' - y': f32[1000]), 0), dimensions={0}, add,
-// of
-//          the arrays without the dimension
+//          where x' and y' are without the dimension
 //
 // In a computation of its own: XLA would reshape what is computed.
 #include <vector>
