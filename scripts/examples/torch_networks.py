@@ -154,7 +154,7 @@ def operation(name: str, network: Callable[[Network, Any], Any]) -> Operation:
     return Operation(
         by_jax,
         partial(_by_torch, network, names, is_step),
-        tuple(np.asarray(each) for each in leaves),
+        tuple(np.array(each) for each in leaves),
         tuple(layouts),
         tuple(results),
         _OFF if is_step else None,

@@ -122,6 +122,20 @@ class GridSteps(ReductionSteps):
             by = self.rng.choice([1, 1, size - 1, 2, size - 2, size // 2])
             value = self._rolled(c, value, axis, by)
 
+    def _halves(self, c: Computation) -> None:
+        """A function of the halves of rows, side by side, as rotations have."""
+        value = self._array(c, is_float=True)
+        if value is None or (size := value.type.dims[-1]) < 2:
+            return
+        value = self._bounded(c, value)
+        axis, half = len(value.type.dims) - 1, size // 2
+        parts = [self._part(c, value, axis, at, at + half) for at in (0, half)]
+        parts = [
+            self._emit(c, each.type, "tanh", [each], magnitude=1, is_exact=False)
+            for each in parts
+        ]
+        self._joined(c, parts, axis)
+
     def _neighbours(self, c: Computation) -> None:
         """A sum over rolls, or over slices of an array with a border."""
         value = self._array(c)

@@ -294,6 +294,7 @@ class _Grids(GridSteps, _Generator):
             (self._binary, 8),
             (self._roll, 6),
             (self._neighbours, 6),
+            (self._halves, 2),
             (self._window, 3),
             (self._cumulative, 2),
             (self._grid_convolution, 3),
