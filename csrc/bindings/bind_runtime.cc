@@ -11,6 +11,7 @@
 #include "runtime/executable.h"
 #include "runtime/ffi_call.h"
 #include "runtime/kernels.h"
+#include "runtime/one_device.h"
 #include "support/native_scope.h"
 #include "support/quiet.h"
 #include "workarounds/trivial_window.h"
@@ -67,7 +68,7 @@ void BindRuntime(py::module_& m) {
       "check_runs_in_jaxlib",
       [](const Module& module) {
         ThrowIfError(CheckNotForkedInXla());
-        ThrowIfError(CheckNoFeeds(module.hlo()));
+        ThrowIfError(CheckRunsAlone(module.hlo()));
         ThrowIfError(CheckCallsInJaxlib(module.hlo()));
         ThrowIfError(CheckNoTrivialWindow(module.hlo()));
       },

@@ -253,25 +253,6 @@ absl::Status CheckCallsInJaxlib(const xla::HloModule& module) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNoFeeds(const xla::HloModule& module) {
-  for (const xla::HloComputation* computation : module.computations()) {
-    for (const xla::HloInstruction* instruction : computation->instructions()) {
-      const xla::HloOpcode opcode = instruction->opcode();
-      if (opcode != xla::HloOpcode::kInfeed &&
-          opcode != xla::HloOpcode::kOutfeed) {
-        continue;
-      }
-      return Error(kCompileError,
-                   absl::StrCat("%", instruction->name(), " is an ",
-                                xla::HloOpcodeString(opcode),
-                                ": it would wait for a host that reads or "
-                                "writes it, which hloenv does not; pass such "
-                                "arrays as parameters and results"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status RegisterFfiHandler(absl::string_view name,
                                 const FfiHandler& handler) {
   if (handler.execute == nullptr) {

@@ -35,9 +35,6 @@ absl::Status CheckCustomCalls(const xla::HloModule& module);
 // it would end the process, as with functions of the Python process that
 // lowered the module.
 absl::Status CheckCallsInJaxlib(const xla::HloModule& module);
-// CompileError where the module waits for the host's side of an infeed or
-// outfeed, which it has not got here.
-absl::Status CheckNoFeeds(const xla::HloModule& module);
 
 // The stages of a typed FFI handler; null for a missing stage. `execute` is
 // required.

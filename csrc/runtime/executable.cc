@@ -11,6 +11,7 @@
 #include "backend/thunk_order.h"
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
+#include "runtime/one_device.h"
 #include "runtime/own_calls.h"
 #include "support/cpu_executable.h"
 #include "support/memory_maps.h"
@@ -19,10 +20,7 @@
 #include "tsl/platform/denormal.h"
 #include "tsl/platform/setround.h"
 #include "xla/executable_run_options.h"
-#include "xla/hlo/ir/hlo_casting_utils.h"
-#include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/service/compiler.h"
-#include "xla/service/computation_placer.h"
 #include "xla/util.h"
 
 namespace hloenv {
@@ -94,66 +92,6 @@ absl::StatusOr<std::vector<BufferSpec>> SpecsOf(const Shape& shape) {
   return specs;
 }
 
-// Which a partition's or a replica's number, and collectives, are computed of.
-const xla::DeviceAssignment& OneDevice() {
-  static const auto* device = [] {
-    auto* assignment = new xla::DeviceAssignment(1, 1);
-    (*assignment)(0, 0) = 0;
-    return assignment;
-  }();
-  return *device;
-}
-
-// The devices that a collective operation needs at least.
-int64_t DevicesOf(const HloInstruction& instruction) {
-  int64_t last = 0;
-  if (const auto* permute =
-          xla::DynCast<xla::HloCollectivePermuteInstruction>(&instruction)) {
-    for (const auto& [source, target] : permute->source_target_pairs()) {
-      last = std::max({last, source, target});
-    }
-    return last + 1;
-  }
-  const auto* collective =
-      xla::DynCast<xla::HloCollectiveInstruction>(&instruction);
-  if (collective == nullptr) return 1;
-  for (const xla::ReplicaGroup& group : collective->replica_groups()) {
-    for (const int64_t device : group.replica_ids()) {
-      last = std::max(last, device);
-    }
-  }
-  // An empty list is all devices, of which each has a part of an array.
-  const auto elements_in = [](const xla::Shape& shape) {
-    int64_t sum = 0;
-    xla::ShapeUtil::ForEachLeafShape(
-        shape, [&](const xla::Shape& leaf, const xla::ShapeIndex&) {
-          sum += xla::ShapeUtil::ElementsIn(leaf);
-        });
-    return sum;
-  };
-  int64_t given = 0;
-  for (const HloInstruction* operand : instruction.operands()) {
-    given += elements_in(operand->shape());
-  }
-  const bool is_same = given == elements_in(instruction.shape());
-  return std::max(last + 1, int64_t{is_same ? 1 : 2});
-}
-
-absl::Status CheckDevices(const xla::HloModule& module) {
-  for (const xla::HloComputation* computation : module.computations()) {
-    for (const HloInstruction* instruction : computation->instructions()) {
-      const int64_t devices = DevicesOf(*instruction);
-      if (devices == 1) continue;
-      return Error(
-          kCompileError,
-          absl::StrCat("%", instruction->name(), " (",
-                       xla::HloOpcodeString(instruction->opcode()), ") needs ",
-                       devices, " devices or more; hloenv runs on one"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckRunnable(const xla::HloModule& module) {
   if (module.config().replica_count() > 1 ||
       module.config().num_partitions() > 1) {
@@ -163,8 +101,7 @@ absl::Status CheckRunnable(const xla::HloModule& module) {
                               module.config().num_partitions(),
                               " partitions; hloenv runs on one device"));
   }
-  HLOENV_RETURN_IF_ERROR(CheckNoFeeds(module));
-  HLOENV_RETURN_IF_ERROR(CheckDevices(module));
+  HLOENV_RETURN_IF_ERROR(CheckRunsAlone(module));
   return CheckCustomCalls(module);
 }
 

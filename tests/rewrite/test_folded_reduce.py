@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.policies import get_policy
+from support.forms import form_of
+from support.reductions import form_by
 
 NAME = "reduce-forms"
 
@@ -52,9 +53,7 @@ def offered(module: hloenv.HloModule) -> list[str]:
 )
 def test_an_extreme_is_the_same(kind, sizes, dims, operation):
     module = reduction(kind, sizes, dims, operation, "7")
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    rules = [choice.rule for choice in alternatives[0].choices]
-    decided = alternatives.apply([rules.index("folded")])
+    decided = form_by("folded", module)
     shape = tuple(int(each) for each in sizes.split(","))
     rng = np.random.default_rng(0)
     types = {"s16": np.int16, "u32": np.uint32, "s64": np.int64}
@@ -72,11 +71,9 @@ def test_an_extreme_is_the_same(kind, sizes, dims, operation):
 @pytest.mark.parametrize("place", range(0, 100, 9))
 def test_each_element_counts(place):
     module = reduction("s32", "1,100", "1")
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    rules = [choice.rule for choice in alternatives[0].choices]
     x = np.zeros((1, 100), np.int32)
     x[0, place] = 1
-    decided = alternatives.apply([rules.index("folded")])
+    decided = form_by("folded", module)
     assert hloenv.interpret(decided, x)[0].tolist() == [1]
 
 
@@ -97,13 +94,10 @@ def test_others_stay(arguments):
     assert "folded" not in offered(reduction(*arguments))
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(100, "folded"), (1, "")])
+@pytest.mark.parametrize(("rows", "expected"), [(100, "folded"), (1, None)])
 def test_known_forms_takes_those_of_many_elements(rows, expected):
     module = reduction("s32", f"{rows},1000", "1")
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    (decision,) = get_policy("known-forms")(alternatives)
-    rule = alternatives[0].choices[decision].rule if decision > 0 else ""
-    assert rule == expected
+    assert form_of(module.to_text(), NAME) == expected
 
 
 @pytest.mark.compile
@@ -113,9 +107,7 @@ def test_known_forms_takes_those_of_many_elements(rows, expected):
 )
 def test_whether_any_or_all_are_true(sizes, dims, operation, start):
     module = reduction("pred", sizes, dims, operation, start)
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    rules = [choice.rule for choice in alternatives[0].choices]
-    decided = alternatives.apply([rules.index("folded")])
+    decided = form_by("folded", module)
     shape = tuple(int(each) for each in sizes.split(","))
     for place in (None, 0, -1, 100):
         x = np.full(shape, operation == "and")
@@ -141,10 +133,7 @@ def test_whether_any_or_all_are_true(sizes, dims, operation, start):
     ],
 )
 def test_a_sum_is_the_same_where_it_overflows(kind, sizes, dims):
-    module = reduction(kind, sizes, dims, "add")
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    rules = [choice.rule for choice in alternatives[0].choices]
-    decided = alternatives.apply([rules.index("folded_sum")])
+    decided = form_by("folded_sum", reduction(kind, sizes, dims, "add"))
     shape = tuple(int(each) for each in sizes.split(","))
     dtype = np.dtype(kind.replace("s", "int").replace("u", "uint"))
     limits = np.iinfo(dtype)
@@ -159,12 +148,9 @@ def test_a_sum_is_the_same_where_it_overflows(kind, sizes, dims):
 
 @pytest.mark.parametrize("place", [*range(0, 100, 9), 96, 97, 98, 99])
 def test_each_element_is_added_once(place):
-    module = reduction("s32", "1,100", "1", "add")
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    rules = [choice.rule for choice in alternatives[0].choices]
+    decided = form_by("folded_sum", reduction("s32", "1,100", "1", "add"))
     x = np.zeros((1, 100), np.int32)
     x[0, place] = 1
-    decided = alternatives.apply([rules.index("folded_sum")])
     assert hloenv.interpret(decided, x)[0].tolist() == [1]
 
 
@@ -232,12 +218,5 @@ _GATHERED = (
     ],
 )
 def test_known_forms_takes_long_sums(what, rows, length, is_taken):
-    module = sum_of(what.format(rows, length), rows, length)
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    decisions = get_policy("known-forms")(alternatives)
-    rules = [
-        each.choices[decision].rule
-        for each, decision in zip(alternatives, decisions, strict=True)
-        if decision > 0
-    ]
-    assert rules == ["folded_sum"] * is_taken
+    text = sum_of(what.format(rows, length), rows, length).to_text()
+    assert form_of(text, NAME) == ("folded_sum" if is_taken else None)

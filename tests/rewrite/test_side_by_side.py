@@ -3,69 +3,20 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import hloenv
-from hloenv.policies import get_policy
+from support.forms import form_of
+from support.reductions import PASS, assert_same, form_by, reduction, rules_of
 
-NAME, RULE = "reduce-forms", "side_by_side"
-
-
-def reduction(
-    values: str,
-    result: str,
-    dims: str,
-    kind: str = "f32",
-    operation: str = "add",
-    before: str = "",
-) -> hloenv.HloModule:
-    """Of `v`, which the lines of `values` compute; `before` has computations."""
-    start = {"add": "0", "maximum": "-inf"}[operation]
-    return hloenv.HloModule.from_text(f"""HloModule m
-{before}region {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  ROOT c = {kind}[] {operation}(a, b)
-}}
-ENTRY main {{
-  {values}
-  start = {kind}[] constant({start})
-  ROOT r = {kind}[{result}] reduce(v, start), dimensions={{{dims}}}, to_apply=region
-}}""")
+RULE = "side_by_side"
 
 
 def of_parameter(
     sizes: str, result: str, dims: str, kind: str = "f32", operation: str = "add"
 ) -> hloenv.HloModule:
     values = f"v = {kind}[{sizes}] parameter(0)"
-    return reduction(values, result, dims, kind, operation)
-
-
-def rules_of(module: hloenv.HloModule) -> list[str]:
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    return [choice.rule for each in alternatives for choice in each.choices]
-
-
-def decided(module: hloenv.HloModule) -> hloenv.HloModule:
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    return alternatives.apply([rules_of(module).index(RULE)])
-
-
-def inputs_of(module: hloenv.HloModule) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [
-        rng.integers(-9, 9, spec.shape).astype(spec.dtype)
-        for spec in module.input_specs()
-    ]
-
-
-def assert_same(module: hloenv.HloModule) -> None:
-    """Of small integers, of which each sum is exact."""
-    arrays, form = inputs_of(module), decided(module)
-    (wanted,) = hloenv.compile(module)(*arrays)
-    np.testing.assert_array_equal(hloenv.compile(form)(*arrays)[0], wanted)
-    np.testing.assert_array_equal(hloenv.interpret(form, *arrays)[0], wanted)
+    return reduction(values, result, dims, operation=operation, kind=kind)
 
 
 @pytest.mark.compile
@@ -84,7 +35,7 @@ def assert_same(module: hloenv.HloModule) -> None:
     ],
 )
 def test_a_reduction_is_the_same(sizes, result, dims, kind, operation):
-    assert_same(of_parameter(sizes, result, dims, kind, operation))
+    assert_same(RULE, of_parameter(sizes, result, dims, kind, operation))
 
 
 _X = "x = f32[4,6,5,3] parameter(0)"
@@ -125,9 +76,9 @@ _SQUARES = "d = f32[4,6,5,3] subtract(x, m)\n  v = f32[4,6,5,3] multiply(d, d)"
 )
 def test_a_variance_reads_numbers_of_columns_and_groups(result, dims, means):
     module = reduction(f"{_X}\n  {means}\n  {_SQUARES}", result, dims)
-    assert_same(module)
+    assert_same(RULE, module)
     # No array of the size of the module's is computed in another shape.
-    assert "reshape(%v" not in decided(module).to_text()
+    assert "reshape(%v" not in form_by(RULE, module).to_text()
 
 
 @pytest.mark.compile
@@ -138,7 +89,7 @@ def test_numbers_that_are_broadcast_from_a_dimension_of_size_one():
         "  d = f32[1,6,5,3] subtract(x, m)\n  v = f32[1,6,5,3] multiply(d, d)",
         *("1,3", "1,2"),
     )
-    assert_same(module)
+    assert_same(RULE, module)
 
 
 @pytest.mark.compile
@@ -150,7 +101,7 @@ def test_a_fusion_is_read_as_it_is():
         *("3", "0,1,2"),
         before=fused,
     )
-    assert_same(module)
+    assert_same(RULE, module)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +145,7 @@ def test_a_fusion_is_read_as_it_is():
     ],
 )
 def test_others_stay(values, result, dims, operation):
-    assert RULE not in rules_of(reduction(values, result, dims, "f32", operation))
+    assert RULE not in rules_of(reduction(values, result, dims, operation=operation))
 
 
 @pytest.mark.parametrize(
@@ -210,16 +161,11 @@ def test_others_stay(values, result, dims, operation):
 )
 def test_known_forms_takes_few_columns(sizes, kind, is_taken):
     columns = sizes.rpartition(",")[2]
-    alternatives = hloenv.HloEnv(
-        of_parameter(sizes, columns, "0", kind)
-    ).get_alternatives(NAME)
-    (decision,) = get_policy("known-forms")(alternatives)
-    rule = alternatives[0].choices[decision].rule if decision > 0 else ""
-    assert rule == (RULE if is_taken else "")
+    text = of_parameter(sizes, columns, "0", kind).to_text()
+    assert form_of(text, PASS) == (RULE if is_taken else None)
 
 
 def test_known_forms_leaves_sums_of_many_groups():
-    module = of_parameter("40000,40,2", "40000,2", "1")
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    (decision,) = get_policy("known-forms")(alternatives)
-    assert decision <= 0  # sums of 20 rows side by side: 6.4 MB
+    # Sums of 20 rows side by side: 6.4 MB.
+    text = of_parameter("40000,40,2", "40000,2", "1").to_text()
+    assert form_of(text, PASS) is None

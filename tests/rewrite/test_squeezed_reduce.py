@@ -9,47 +9,11 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.policies import get_policy
+from support.forms import form_of
 from support.jit_auto import normal
+from support.reductions import PASS, assert_same, form_by, reduction, rules_of
 
-NAME, RULE = "reduce-forms", "squeezed"
-
-
-def reduction(
-    values: str, result: str, dims: str, operation: str = "add", kind: str = "f32"
-) -> hloenv.HloModule:
-    """Of `v`, which the lines of `values` compute."""
-    start = {"add": "0", "maximum": "-inf"}[operation]
-    return hloenv.HloModule.from_text(f"""HloModule m
-region {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  ROOT c = {kind}[] {operation}(a, b)
-}}
-ENTRY main {{
-  {values}
-  start = {kind}[] constant({start})
-  ROOT r = {kind}[{result}] reduce(v, start), dimensions={{{dims}}}, to_apply=region
-}}""")
-
-
-def rules_of(module: hloenv.HloModule) -> list[str]:
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    return [choice.rule for each in alternatives for choice in each.choices]
-
-
-def assert_same(module: hloenv.HloModule) -> None:
-    """Of small integers, of which each sum is exact."""
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    form = alternatives.apply([rules_of(module).index(RULE)])
-    rng = np.random.default_rng(0)
-    arrays = [
-        rng.integers(-9, 9, spec.shape).astype(spec.dtype)
-        for spec in module.input_specs()
-    ]
-    (wanted,) = hloenv.interpret(module, *arrays)
-    np.testing.assert_array_equal(hloenv.interpret(form, *arrays)[0], wanted)
-    np.testing.assert_array_equal(hloenv.compile(form)(*arrays)[0], wanted)
+RULE = "squeezed"
 
 
 @pytest.mark.compile
@@ -71,7 +35,7 @@ def test_a_reduction_is_the_same(sizes, result, dims, kind, operation):
         f"x = {kind}[{sizes}] parameter(0)\n  y = {kind}[{sizes}] parameter(1)\n"
         f"  v = {kind}[{sizes}] subtract(x, y)"
     )
-    assert_same(reduction(values, result, dims, operation, kind))
+    assert_same(RULE, reduction(values, result, dims, operation=operation, kind=kind))
 
 
 @pytest.mark.compile
@@ -90,7 +54,7 @@ def test_numbers_that_are_broadcast(numbers):
         f"x = f32[2,3,4,1] parameter(0)\n  {numbers}\n"
         "  d = f32[2,3,4,1] subtract(x, m)\n  v = f32[2,3,4,1] multiply(d, d)"
     )
-    assert_same(reduction(values, "2,1", "1,2"))
+    assert_same(RULE, reduction(values, "2,1", "1,2"))
 
 
 @pytest.mark.compile
@@ -102,8 +66,7 @@ def test_a_selection_by_one_number_and_limits_of_a_clamp():
         "  v = f32[4,6,5,1] clamp(low, s, high)",
         *("1", "0,1,2"),
     )
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    form = alternatives.apply([rules_of(module).index(RULE)])
+    form = form_by(RULE, module)
     x = np.arange(-60, 60, dtype=np.float32).reshape(4, 6, 5, 1)
     arrays = x, np.bool_(False), np.float32(-20), np.float32(30)
     # The evaluator selects by arrays alone.
@@ -120,14 +83,15 @@ def test_a_selection_by_one_number_and_limits_of_a_clamp():
     ],
 )
 def test_others_stay(values, result, dims, operation):
-    assert RULE not in rules_of(reduction(values, result, dims, operation))
+    assert RULE not in rules_of(reduction(values, result, dims, operation=operation))
 
 
 def test_the_largest_of_what_others_read_stays():
     """It is compared with the elements, which might be rounded otherwise."""
     text = reduction(
         "x = f32[9,1] parameter(0)\n  v = f32[9,1] multiply(x, x)",
-        *("", "0,1", "maximum"),
+        *("", "0,1"),
+        operation="maximum",
     ).to_text()
     assert RULE in rules_of(hloenv.HloModule.from_text(text))
     text = text.replace("ROOT %r", "%r").replace(
@@ -145,15 +109,8 @@ def test_known_forms_takes_long_columns(rows, is_taken):
     module = hloenv.HloModule.from_jax(
         lambda x, y: ((x - y) ** 2).mean(), *2 * [jnp.zeros((rows, 1))]
     )
-    module = hloenv.run_passes(module, "call-inliner").module
-    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
-    decisions = get_policy("known-forms")(alternatives)
-    rules = [
-        each.choices[decision].rule
-        for each, decision in zip(alternatives, decisions, strict=True)
-        if decision > 0
-    ]
-    assert rules == [RULE] * is_taken
+    text = hloenv.run_passes(module, "call-inliner").module.to_text()
+    assert form_of(text, PASS) == (RULE if is_taken else None)
 
 
 @pytest.mark.jax

@@ -28,12 +28,15 @@ ENTRY main {{
 X = np.arange(4, dtype=np.float32)
 
 
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
 @pytest.mark.parametrize("opcode", ["partition-id", "replica-id"])
-def test_the_number_of_the_device_is_zero(opcode):
-    (found,) = hloenv.compile(module_of(f"ROOT r = u32[] {opcode}()"))(X)
+def test_the_number_of_the_device_is_zero(opcode, engine):
+    module = module_of(f"ROOT r = u32[] {opcode}()")
+    (found,) = hloenv.compile(module, engine=engine)(X)
     assert found == 0
 
 
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -45,11 +48,12 @@ def test_the_number_of_the_device_is_zero(opcode):
         ("reduce-scatter(x), replica_groups={{0}}, dimensions={0}, to_apply=region", X),
     ],
 )
-def test_operations_between_devices(line, expected):
-    (found,) = hloenv.compile(module_of(f"ROOT r = f32[4] {line}"))(X)
+def test_operations_between_devices(line, expected, engine):
+    (found,) = hloenv.compile(module_of(f"ROOT r = f32[4] {line}"), engine=engine)(X)
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
 @pytest.mark.parametrize(
     ("line", "devices"),
     [
@@ -66,6 +70,6 @@ def test_operations_between_devices(line, expected):
         ),
     ],
 )
-def test_several_devices_are_refused(line, devices):
+def test_several_devices_are_refused(line, devices, engine):
     with pytest.raises(CompileError, match=f"needs {devices} devices or more"):
-        hloenv.compile(module_of(f"ROOT {line}"))
+        hloenv.compile(module_of(f"ROOT {line}"), engine=engine)

@@ -105,7 +105,14 @@ void ComputedTerms::Collect(const HloInstruction& value,
   } else {
     are_in_memory_ &= IsInMemory(value);
   }
-  if (!absl::c_linear_search(leaves_, leaf)) leaves_.push_back(leaf);
+  Place(*leaf);
+}
+
+size_t ComputedTerms::Place(const HloInstruction& number) {
+  const auto found = absl::c_find(leaves_, &number);
+  const size_t place = found - leaves_.begin();
+  if (found == leaves_.end()) leaves_.push_back(&number);
+  return place;
 }
 
 // Builds each value once.

@@ -28,6 +28,8 @@ class ComputedTerms {
   const std::vector<const xla::HloInstruction*>& leaves() const {
     return leaves_;
   }
+  // The place of a number among them, which is added if it is new.
+  size_t Place(const xla::HloInstruction& number);
   // Whether there are operations; whether nothing but each other and the
   // reduction reads them.
   bool is_computed() const { return !inner_.empty(); }

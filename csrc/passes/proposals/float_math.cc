@@ -100,8 +100,8 @@ HloInstruction* BuildCubeRoot(HloInstruction* x, Elementwise& build) {
       x->shape().element_type());
 }
 
-// With `is_power`, x**-0.5, which of negative zero and infinity is infinity and
-// 0. The quotient is by the root.
+// With `is_power`, x**-0.5, which is infinity for negative zero and 0 for
+// negative infinity.
 HloInstruction* BuildOverRoot(HloInstruction* dividend, HloInstruction* x,
                               bool is_power, Elementwise& build) {
   const xla::PrimitiveType type = x->shape().element_type();
@@ -118,14 +118,12 @@ HloInstruction* BuildOverRoot(HloInstruction* dividend, HloInstruction* x,
   HloInstruction* quotient =
       build.Convert(build.Binary(HloOpcode::kDivide, above, divisor), type);
   if (!is_power) return quotient;
-  const auto constant = [&](const xla::Literal& literal) {
-    return x->AddInstruction(HloInstruction::CreateConstant(literal.Clone()));
+  const auto whole = [&](float number) {
+    return build.Convert(build.Constant(number), type);
   };
-  HloInstruction* lowest =
-      Whole(constant(xla::LiteralUtil::MinValue(type)), build.ShapeOf(type));
-  HloInstruction* zero =
-      Whole(constant(xla::LiteralUtil::Zero(type)), build.ShapeOf(type));
-  return build.Select(ComparisonDirection::kEq, x, lowest, zero, quotient);
+  return build.Select(ComparisonDirection::kEq, x,
+                      whole(-std::numeric_limits<float>::infinity()),
+                      whole(0.0f), quotient);
 }
 
 HloInstruction* BuildLogOfOneMore(HloInstruction* x, Elementwise& build) {

@@ -15,8 +15,7 @@
 // Before:  s = s32[1000] reduce(x: s32[1000,1001], 0), sums of rows
 //
 // After:   a = s32[1000,125] sum of x[:,0:125], x[:,125:250], ...
-//          s = s32[1000] reduce(concatenate(a, x[:,1000:1001]), 0), sums of
-//          rows
+//          s = s32[1000] reduce(concatenate(a, x[:,1000:1001]), 0), of rows
 #include <algorithm>
 #include <vector>
 

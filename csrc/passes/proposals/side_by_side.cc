@@ -150,13 +150,9 @@ void ProposeSideBySide(const HloInstruction& root, RuleContext& context,
     if (terms.repeats_arrays()) return;
     terms.TakeWhole();
   }
-  std::vector<const HloInstruction*> reads = terms.leaves();
-  if (!absl::c_linear_search(reads, root.operand(1))) {
-    reads.push_back(root.operand(1));
-  }
-  const size_t initial = absl::c_find(reads, root.operand(1)) - reads.begin();
+  const size_t initial = terms.Place(*root.operand(1));
   Propose(
-      SideBySideRule(), root, reads,
+      SideBySideRule(), root, terms.leaves(),
       [terms, initial, sizes = *sizes, operation = reduced->operation,
        &root](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<HloInstruction*> {

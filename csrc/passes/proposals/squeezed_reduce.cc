@@ -42,19 +42,14 @@ Sizes SizesOf(const xla::Shape& shape) {
   return sizes;
 }
 
-absl::StatusOr<HloInstruction*> Squeezed(HloInstruction* array) {
-  return xla::MakeReshapeHlo(SizesOf(array->shape()), array);
-}
-
-// A broadcast to the same without dimensions of size 1.
-absl::StatusOr<HloInstruction*> Repeated(const HloInstruction& broadcast,
-                                         HloInstruction* numbers) {
+// A broadcast of numbers, without dimensions of size 1 of both.
+absl::StatusOr<HloInstruction*> BroadcastSqueezed(
+    const HloInstruction& broadcast, HloInstruction* numbers) {
   const Sizes places = PlacesOf(broadcast.shape());
   Sizes dimensions;
   for (const int64_t d : broadcast.dimensions()) {
     if (places[d] >= 0) dimensions.push_back(places[d]);
   }
-  HLOENV_ASSIGN_OR_RETURN(numbers, Squeezed(numbers));
   return xla::MakeBroadcastHlo(numbers, dimensions, SizesOf(broadcast.shape()));
 }
 
@@ -69,24 +64,21 @@ void ProposeSqueezed(const HloInstruction& root, RuleContext& context,
   }
   const std::optional<Reduced> reduced = ReducedOf(root, context);
   if (!reduced.has_value()) return;
-  const ComputedTerms terms(*root.operand(0),
-                            [](const HloInstruction&) { return true; });
+  ComputedTerms terms(*root.operand(0),
+                      [](const HloInstruction&) { return true; });
   // Others of a value may be compared with the largest of them.
   if (!terms.is_computed() ||
       (reduced->operation != HloOpcode::kAdd && !terms.is_read_once())) {
     return;
   }
-  std::vector<const HloInstruction*> reads = terms.leaves();
-  if (!absl::c_linear_search(reads, root.operand(1))) {
-    reads.push_back(root.operand(1));
-  }
-  const size_t initial = absl::c_find(reads, root.operand(1)) - reads.begin();
+  const size_t initial = terms.Place(*root.operand(1));
   const auto body = [terms, initial, &root, operation = reduced->operation](
                         absl::Span<HloInstruction* const> parameters)
       -> absl::StatusOr<HloInstruction*> {
     const xla::Shape& shape = root.operand(0)->shape();
-    HLOENV_ASSIGN_OR_RETURN(HloInstruction * values,
-                            terms.Build(SizesOf(shape), parameters, &Repeated));
+    HLOENV_ASSIGN_OR_RETURN(
+        HloInstruction * values,
+        terms.Build(SizesOf(shape), parameters, &BroadcastSqueezed));
     const Sizes places = PlacesOf(shape);
     Sizes dimensions;
     for (const int64_t d : root.dimensions()) {
@@ -96,12 +88,14 @@ void ProposeSqueezed(const HloInstruction& root, RuleContext& context,
                               operation);
   };
   Propose(
-      SqueezedRule(), root, reads,
+      SqueezedRule(), root, terms.leaves(),
       [body, &root](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<HloInstruction*> {
         std::vector<HloInstruction*> arrays;
         for (HloInstruction* each : x) {
-          HLOENV_ASSIGN_OR_RETURN(arrays.emplace_back(), Squeezed(each));
+          HLOENV_ASSIGN_OR_RETURN(
+              arrays.emplace_back(),
+              xla::MakeReshapeHlo(SizesOf(each->shape()), each));
         }
         HLOENV_ASSIGN_OR_RETURN(HloInstruction * result,
                                 InOwnKernel(arrays, body));

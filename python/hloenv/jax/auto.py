@@ -120,20 +120,20 @@ class Auto:
         )
         if stages.donates or not has_loops(module):
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
+        both = None
         if forms is not None and kernels.replace is not None:
             both = replace(forms, name=_BOTH, replace=kernels.replace)
+        if both is not None and stages.compares:
             # Four programs with loops of train and validation have both; none of
             # them is faster by both, nor by kernels.
-            if stages.compares:
-                yield kernels
-            may_be_both = stages.wanted == _BOTH or stages.gained.get(kernels.name)
-            if not stages.compares:  # the first that can be used is
-                yield from self._without_library(stages, both)
-                yield from self._without_library(stages, forms)
-            if may_be_both or not stages.compares:
+            yield kernels
+            if stages.wanted == _BOTH or stages.gained.get(kernels.name):
                 yield both
-        if stages.compares or forms is None or kernels.replace is None:
-            yield from self._without_library(stages, forms)
+        elif both is not None:  # the first that can be used is
+            yield from self._without_library(stages, both)
+        yield from self._without_library(stages, forms)
+        if both is not None and not stages.compares:
+            yield both
         if forms is not None:
             yield forms
         # Neither is faster in all programs: small convolutions are slower by its calls.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._typing import Int64Array
 from ..errors import HloEnvError, InvalidModuleError
 from ..graph.hlo_graph import HloGraph, dtypes, opcodes
 from ..policies.readers import reducer_of, sources_of
@@ -129,10 +130,9 @@ def estimate(module: HloModule) -> Estimate:
     flops = np.maximum(graph.flops, 0.0)
     times = np.maximum(flops / _FLOPS, graph.output_bytes / _BYTES)
     total = float(times[_is_work(graph)].sum())
-    reduced = graph.attribute_block(_DIMENSIONS, absent=-1)
+    dimensions = graph.attribute_block(_DIMENSIONS, absent=-1)
     reductions = sum(
-        _reduction(graph, node, {each for each in reduced[node].tolist() if each >= 0})
-        for node in _nodes(graph, "reduce")
+        _reduction(graph, node, dimensions) for node in _nodes(graph, "reduce")
     )
     gained = taken_along = 0.0
     block = graph.attribute_block(_ATTRIBUTES)
@@ -254,21 +254,30 @@ def _input_dims(graph: HloGraph, node: int) -> list[int]:
     return [int(each) for each in graph.edge_dims[edge, : int(graph.edge_rank[edge])]]
 
 
-def _pairs(graph: HloGraph, node: int, reduced: Set[int], kept: Set[int]) -> bool:
+def _is_of_pairs(
+    graph: HloGraph, node: int, dimensions: Int64Array, kept: Set[int]
+) -> bool:
     """Whether a reduction reads elements of an array for several of those of `kept`."""
-    places = graph.attribute_block(_DIMENSIONS, absent=-1)
+    reduced = set(dimensions[node].tolist()) - {-1}
     broadcasts = [
-        set(places[each].tolist())
+        set(dimensions[each].tolist())
         for each in sources_of(graph, node)
         if opcodes()[graph.opcode[each]] == "broadcast"
     ]
     return any(each & reduced and not each >= kept for each in broadcasts)
 
 
-def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
-    """Nanoseconds that XLA's own code for a reduction of some dimensions gains."""
+def _reduction(graph: HloGraph, node: int, dimensions: Int64Array) -> float:
+    """Nanoseconds that XLA's own code for a reduction gains.
+
+    Args:
+        graph: of the module.
+        node: of the reduction.
+        dimensions: [N, D] `_DIMENSIONS` of each node; -1 where it has fewer.
+    """
     if not _is_given(graph, node):
         return 0.0
+    reduced = set(dimensions[node].tolist()) - {-1}
     dims = _input_dims(graph, node)
     elements, last = math.prod(dims), len(dims) - 1
     # The last dimensions that are reduced are one, or those that are kept, unless what
@@ -276,7 +285,7 @@ def _reduction(graph: HloGraph, node: int, reduced: Set[int]) -> float:
     merged = {d for d in range(last + 1) if reduced >= set(range(d, last + 1))}
     columns = math.prod(dims[d] for d in merged) if merged else dims[-1]
     kept = set(range(max(reduced, default=-1) + 1, last + 1))
-    if not merged and not _pairs(graph, node, reduced, kept):
+    if not merged and not _is_of_pairs(graph, node, dimensions, kept):
         columns = math.prod(dims[d] for d in kept)
     results = int(graph.element_count[node])
     if reduced == {0} and last > 0 and results > _WIDE_SLICE:
