@@ -217,6 +217,22 @@ def quick_collections() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def settings_of_jax() -> Iterator[None]:
+    """No test leaves jax's settings changed for what runs in its process afterwards."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    before = {} if config is None else dict(config.values)
+    yield
+    changed = {
+        name: config.values[name]
+        for name, value in before.items()
+        if config.values[name] != value
+    }
+    for name in changed:
+        config.update(name, before[name])
+    assert not changed, f"the test has left jax's settings changed: {changed}"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Commands keep what they measure away from the user's own store."""

@@ -172,8 +172,10 @@ def test_what_another_machine_or_version_found_does_not_count(
 def _setting(name, value):
     before = getattr(jax.config, name)
     jax.config.update(name, value)
-    yield
-    jax.config.update(name, before)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 def test_remember_is_an_option(verdicts):

@@ -11,8 +11,17 @@ import run_operations
 from reporting import from_example
 
 
+@pytest.fixture
+def examples():
+    """Whose files turn on jax's numbers of 64 bits."""
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
 @pytest.mark.jax
 @pytest.mark.compile
+@pytest.mark.usefixtures("examples")
 @pytest.mark.parametrize("kind", ["inference", "training step"])
 def test_a_network_is_the_same_in_both(kind):
     """One with groups, depthwise convolutions, normalizations and a shuffle."""
