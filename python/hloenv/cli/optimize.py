@@ -56,6 +56,7 @@ examples:
   hloenv optimize model.hlo --pass algsimp --pass cse -o decided.hlo
   hloenv optimize train.py:step --pass algsimp --policy random --seed 7 -o d.hlo --force
   hloenv optimize model.hlo --policy pass-order --measure
+  hloenv optimize model.hlo --policy substitution --measure
   hloenv optimize net.py:step --pass algsimp --engine jaxlib --measure
 """
 _PASS_ORDER = "pass-order"
@@ -86,8 +87,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add_count(
         parser,
         "--rounds",
-        "capture and decide up to N times, until no alternative is accepted",
-        1,
+        "capture and decide up to N times, until no alternative is accepted (default: "
+        "1, or what the policy says)",
     )
     add_count(parser, "--seed", "seed of the policy and of the inputs", 0, least=0)
     parser.add_argument(
@@ -138,13 +139,16 @@ def run(args: argparse.Namespace) -> int:
     if args.measure or args.output is not None:
         check_threads(args.threads)
     is_order = _is_pass_order(args.policy)
-    points = [] if is_order else decision_points(args)
-    if is_order and (args.passes or args.until or args.rounds > 1):
+    if is_order and (args.passes or args.until or args.rounds is not None):
         raise ArgumentError(
             f"--policy {_PASS_ORDER} runs passes of its own: leave --pass, --until and "
             "--rounds out"
         )
     policy = None if is_order else get_policy(args.policy, seed=args.seed)
+    points = [] if policy is None else decision_points(args, policy)
+    max_rounds = args.rounds
+    if max_rounds is None:
+        max_rounds = 1 if args.passes else getattr(policy, "usual_rounds", 1)
     module = load_module(args.module, args.max_instructions)
     env = HloEnv(module)
     start = module
@@ -163,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
                 if len(points) == 1:
                     start = env.module
                 assert policy is not None
-                rounds += decide(env, point.passes, policy, args.rounds)
+                rounds += decide(env, point.passes, policy, max_rounds)
         variants = make_variants(module, start, env.module, name=args.policy)
         with output.progress("running XLA's passes", is_shown=not args.json):
             results = compare(variants, estimator)
@@ -194,8 +198,8 @@ def _estimator(args: argparse.Namespace) -> Iterator[Estimator | None]:
         yield estimator
 
 
-def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
-    """What --until and --pass say; without them, the usual ones of the engine.
+def decision_points(args: argparse.Namespace, policy: Policy) -> list[DecisionPoint]:
+    """What --until and --pass say; without them, the policy's, or the engine's usual.
 
     Raises:
         ArgumentError: there is --until, but no --pass.
@@ -204,6 +208,8 @@ def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
         return [DecisionPoint(tuple(parse_passes(args.passes)), args.until or "")]
     if args.until:
         raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
+    if passes := getattr(policy, "usual_passes", ()):
+        return [DecisionPoint(tuple(passes))]
     return list(get_space(USUAL_SPACE[args.engine]).stops)
 
 

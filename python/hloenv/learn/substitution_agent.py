@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from .scores import Decisions
 from .substitution_config import SubstitutionConfig
 from .xrlflow import XRLflowNetwork
 
+DEFAULT_CHECKPOINT = Path(__file__).with_name("substitution.safetensors")
 _FORMAT = 1
 _KEY = "hloenv"
 _KIND = "substitution"
@@ -73,6 +75,14 @@ class SubstitutionAgent:
         """
         env = self.config.make_env(module)
         env.skip_rewards()
+        return play(env, self.chooser(env), estimator)
+
+    def chooser(self, env: SubstitutionEnv) -> Callable[[Any], int]:
+        """From an observation to the likeliest action of an episode that begins.
+
+        Args:
+            env: of the episode.
+        """
         seen: set[str] = set()
 
         def likeliest(observation: Any) -> int:
@@ -84,7 +94,7 @@ class SubstitutionAgent:
                 logits = scores.logits.masked_fill(hidden, -torch.inf)
                 return int(Decisions(scores._replace(logits=logits)).mode()[0])
 
-        return play(env, likeliest, estimator)
+        return likeliest
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint; the file is replaced once it is complete.
@@ -103,8 +113,10 @@ class SubstitutionAgent:
         write_checkpoint(path, _KEY, described, self.network.state_dict())
 
 
-def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
-    """Reads a checkpoint; nothing that is in it is executed.
+def load_substitution_agent(
+    path: str | os.PathLike[str] = DEFAULT_CHECKPOINT,
+) -> SubstitutionAgent:
+    """Reads a checkpoint, by default the shipped one; nothing in it is executed.
 
     Raises:
         FileNotFoundError: there is none.

@@ -12,6 +12,7 @@ from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..hlo.pass_text import parse_pass
 from ..hlo.passes import Pass, Pipeline
+from ..runtime.executable import check_engine
 from ..substitution.candidates import DEFAULT_PASSES
 from .config_file import FileConfig
 
@@ -29,10 +30,13 @@ class SubstitutionConfig(FileConfig):
         train: URI of the modules that episodes start from.
         validation: URI of those that choose the best checkpoint.
         estimator: of the cost of a module, by name.
+        engine: the XLA whose times the estimator has, as in `hloenv.compile`, where it
+            has such; rewards have the wheel's.
         reward: of a step; empty for "improved:" and the estimator, whose return is the
             gain of the best module, or for X-RLflow's "saved:" with that agent.
         demonstrations: greedy searches over modules of `train` that are imitated first;
             0 for none.
+        search_seconds: after which such a search ends where it is.
         imitation_epochs: passes over the states of these searches.
         imitation_rate: learning rate of these passes.
         passes: candidate passes whose choices are the substitutions; also those that a
@@ -56,8 +60,10 @@ class SubstitutionConfig(FileConfig):
     train: str = "hloenv://dataset/train?max_instructions=600"
     validation: str = "hloenv://dataset/validation?max_instructions=600"
     estimator: str = "operators"
+    engine: str = "wheel"
     reward: str = ""
     demonstrations: int = 80
+    search_seconds: float = 600.0
     imitation_epochs: int = 20
     imitation_rate: float = 1e-3
     passes: tuple[str, ...] = DEFAULT_PASSES
@@ -82,17 +88,17 @@ class SubstitutionConfig(FileConfig):
         if not self.passes:
             raise ArgumentError("passes must name one candidate pass or more")
         self.pipelines()
+        check_engine(self.engine)
         self.check_no_file("estimator", "reward")
         describe_estimator(self.estimator)
         self.check_least(0, "seed", "steps", "demonstrations", "imitation_epochs")
         self.check_least(1, "max_steps", "max_candidates", "num_envs")
         self.check_least(1, "rounds", "evaluate_every", "max_validation")
         self.check_width()
-        self.check_finite("imitation_rate")
-        if not self.imitation_rate > 0:
-            raise ArgumentError(
-                f"imitation_rate must be > 0, got {self.imitation_rate}"
-            )
+        self.check_finite("imitation_rate", "search_seconds")
+        for name in ("imitation_rate", "search_seconds"):
+            if not getattr(self, name) > 0:
+                raise ArgumentError(f"{name} must be > 0, got {getattr(self, name)}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ArgumentError(
                 f"device must be auto, cpu or cuda, got {self.device!r}"

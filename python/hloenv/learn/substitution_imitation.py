@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ def search(
     rng: np.random.Generator,
     *,
     wandering: float = 0.0,
+    seconds: float = math.inf,
 ) -> Walk:
     """Takes the cheapest candidate in each step, until none saves anything.
 
@@ -63,6 +65,7 @@ def search(
         rng: of the drawn candidates.
         wandering: share of the steps that take any candidate, so that there are states
             beside the path.
+        seconds: after which the search ends where it is.
 
     Raises:
         HloEnvError: a pass fails on the module, or it cannot be estimated.
@@ -74,7 +77,8 @@ def search(
         raise ArgumentError(f"module {env.module.name!r} cannot be estimated")
     actions: list[int] = []
     right: list[tuple[int, ...]] = []
-    while not env.is_over and env.candidates():
+    end = time.monotonic() + seconds
+    while not env.is_over and env.candidates() and time.monotonic() < end:
         costs = _costs(estimator, [each.module for each in env.candidates()])
         right.append(tuple(np.flatnonzero(_right(cost, costs)).tolist()))
         action = 0 if right[-1] == (0,) else 1 + int(np.argmin(costs))

@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from ..envs.vector import GraphVectorEnv
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from ..measurement.store import Store
+from ..runtime.executable import Engine
 from ..substitution.candidates import Expander
 from ..substitution.search import Budget, Substituted, greedy
 from .graph_ppo import GraphPPO
@@ -125,7 +126,9 @@ class _Run(PPORun):
         device = device_of(config.device)
         store = stack.enter_context(Store())
         self._estimator: Estimator = stack.enter_context(
-            open_estimator(config.estimator, store=store)
+            open_estimator(
+                config.estimator, store=store, engine=cast(Engine, config.engine)
+            )
         )
         modules = self._validation_modules()
         self._modules, self._reported = map(dict, halves(list(modules.items())))
@@ -205,6 +208,7 @@ class _Run(PPORun):
                     *(config.make_env(), uri, self._estimator),
                     np.random.default_rng([config.seed, number]),
                     wandering=_WANDERING if number >= len(uris) else 0.0,
+                    seconds=config.search_seconds,
                 )
             walks.append(walk)
             write_walks(path, walks)
@@ -300,7 +304,7 @@ class _Run(PPORun):
             expander = Expander(
                 config.pipelines(), max_candidates=config.max_candidates
             )
-            budget = Budget(config.max_steps)
+            budget = Budget(config.max_steps, config.search_seconds)
             return greedy(module, estimator, expander=expander, budget=budget)
 
         methods: dict[str, Improve] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers the policies of `hloenv.learn.gnn`."""
+"""Registers the policies of networks in `hloenv.learn`."""
 
 from __future__ import annotations
 
@@ -14,4 +14,14 @@ register_policy(
     "gnn:CHECKPOINT",
     "a graph network that `hloenv train rewrite` has trained scores the choices",
     "hloenv.learn.gnn:make_from_checkpoint",
+)
+register_policy(
+    "substitution",
+    "the agent shipped with hloenv takes one substitution or form in each round",
+    "hloenv.learn.substitution_policy:make_shipped",
+)
+register_policy(
+    "substitution:CHECKPOINT",
+    "an agent that `hloenv train substitution` has trained takes one in each round",
+    "hloenv.learn.substitution_policy:make_from_checkpoint",
 )

@@ -22,6 +22,9 @@ from ..runtime.executable import Engine
 USUAL_SPACE: dict[Engine, str] = {"wheel": "early-and-fusion", "jaxlib": "algsimp"}
 SEARCH_SPACE: dict[Engine, str] = {"wheel": "forms-to-fusion", "jaxlib": "before-xla"}
 
+# TASO's families: those in Python, and those that were candidate passes before.
+TASO_PASSES = ("substitutions", "reassociate", "merge-dots")
+
 _FORMS = DecisionPoint(FORM_PASSES)
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to which tiled LLVM IR is mostly as fast as Eigen or faster, as
@@ -51,6 +54,7 @@ _SPLIT = DecisionPoint(
     default="cpu-parallel-task-assigner",
 )
 _LAYOUT = DecisionPoint(("general-layout",), where="fusion")
+_SUBSTITUTION = DecisionPoint((*TASO_PASSES, *FORM_PASSES))
 _THUNK_ORDER = DecisionPoint(("thunk-order",), where="copy-insertion")
 
 
@@ -167,6 +171,12 @@ SPACES = {
             "small-dots and thunk-order: decisions that reduce the overhead of XLA's "
             "runtime",
             (_SMALL_DOTS, _THUNK_ORDER),
+        ),
+        Space(
+            "substitutions",
+            "before all of XLA's passes: substitutions and forms of operations, in 20 "
+            "rounds",
+            (_SUBSTITUTION,) * 20,
         ),
         Space("layout", "layouts of dots, convolutions and reductions", (_LAYOUT,)),
         Space(

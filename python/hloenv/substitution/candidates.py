@@ -16,9 +16,9 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, as_pipeline
 from ..rewrite.alternatives import Alternatives
 from ..rewrite.env import HloEnv
+from ..search.spaces import TASO_PASSES
 
-# TASO's families: those in Python, and those that were candidate passes before.
-DEFAULT_PASSES = ("substitutions", "reassociate", "merge-dots")
+DEFAULT_PASSES = TASO_PASSES
 # Instructions of the candidates that are kept, about 1 KB each.
 _MAX_INSTRUCTIONS = 200_000
 
