@@ -20,5 +20,6 @@ bool IsSpread(const xla::HloInstruction& instruction);
 const Rule& HaloRule();        // roll_halos.cc
 const Rule& IterationsRule();  // loop_iterations.cc
 const Rule& JoinedRule();      // joined_pads.cc
+const Rule& RoundsRule();      // loop_rounds.cc
 
 }  // namespace hloenv

@@ -423,7 +423,7 @@ const Rule& SpreadRule() {
 absl::Span<const Rule> FusionCutRules() {
   static const auto* rules = new std::vector<Rule>{
       BoundedRule(),  HaloRule(),   IterationsRule(), JoinedRule(),
-      RepeatedRule(), SpreadRule(), SummedRule()};
+      RepeatedRule(), RoundsRule(), SpreadRule(),     SummedRule()};
   return *rules;
 }
 
@@ -435,8 +435,9 @@ PassInfo FusionCutsPass() {
       "Proposes to keep elementwise arrays in memory that XLA's fusion would "
       "compute again for each reader at another place, or an element at a time "
       "in the loop of a sum, or for each number that it is broadcast to, loops "
-      "over large arrays with four iterations in each, and rolled arrays with "
-      "their ends on both sides; "
+      "over large arrays with four iterations in each, short ones over "
+      "integers "
+      "as a kernel, and rolled arrays with their ends on both sides; "
       "and concatenations for sums of padded arrays. "
       "Run it before layout assignment.",
       FusionCutRules(), [](const Options& options) {

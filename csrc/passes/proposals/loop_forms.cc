@@ -52,8 +52,8 @@ HloInstruction* Plus(HloInstruction* x, int64_t number) {
                                    Constant(x->parent(), number, x->shape())));
 }
 
-// Whether iterations may stand one after the other: all their instructions, and
-// arrays that independent ones have at the same time.
+}  // namespace
+
 bool MayRepeat(const HloInstruction& loop, int64_t factor) {
   int64_t instructions = 0;
   int64_t literal_bytes = 0;
@@ -82,6 +82,8 @@ bool MayRepeat(const HloInstruction& loop, int64_t factor) {
          literal_bytes <= kMaxLiteralBytes &&
          FitsBeside(most * static_cast<double>(factor), state);
 }
+
+namespace {
 
 // The constants of a body in another computation.
 using Constants = absl::flat_hash_map<const HloInstruction*, HloInstruction*>;
@@ -135,7 +137,9 @@ std::pair<HloInstruction*, std::vector<HloInstruction*>> StateOfNew(
   return {parameter, std::move(elements)};
 }
 
-std::vector<HloInstruction*> BuildUnrolled(
+}  // namespace
+
+std::vector<HloInstruction*> Unrolled(
     const HloInstruction& loop, const Counted& counted, int64_t factor,
     absl::Span<HloInstruction* const> initial) {
   const int64_t trips = counted.trips;
@@ -180,8 +184,6 @@ std::vector<HloInstruction*> BuildUnrolled(
   return state;
 }
 
-}  // namespace
-
 void ProposeUnrolled(const Rule& rule, int64_t factor,
                      const HloInstruction& last, RuleContext& context,
                      std::vector<Proposal>& proposals) {
@@ -203,7 +205,7 @@ void ProposeUnrolled(const Rule& rule, int64_t factor,
         std::vector<HloInstruction*> state;
         state.reserve(read_of.size());
         for (const size_t read : read_of) state.push_back(x[read]);
-        state = BuildUnrolled(*found.loop, found.counted, factor, state);
+        state = Unrolled(*found.loop, found.counted, factor, state);
         std::vector<HloInstruction*> results;
         results.reserve(found.originals.size());
         for (const HloInstruction* each : found.originals) {

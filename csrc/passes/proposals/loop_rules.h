@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 
@@ -32,6 +33,14 @@ int64_t ElementOf(const xla::HloInstruction& instruction);
 std::optional<int64_t> IntegerOf(const xla::HloInstruction& instruction);
 // Whether an instruction of a body may stand there several times.
 bool IsRepeatable(const xla::HloInstruction& instruction);
+// Whether iterations may stand one after the other: all their instructions, and
+// arrays that independent ones have at the same time.
+bool MayRepeat(const xla::HloInstruction& loop, int64_t factor);
+// Adds `factor` iterations in one to the computation of `initial`, the state at
+// the start, or all where there are no more; returns the state at the end.
+std::vector<xla::HloInstruction*> Unrolled(
+    const xla::HloInstruction& loop, const Counted& counted, int64_t factor,
+    absl::Span<xla::HloInstruction* const> initial);
 // The loop that `last` is the last used result of, if it counts at least two
 // iterations and all parts of its state are arrays that stay as they are.
 std::optional<FoundLoop> FoundLoopOf(const xla::HloInstruction& last,

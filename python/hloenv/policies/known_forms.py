@@ -142,6 +142,7 @@ _AS_OFFERED = (
     "blocked",
     "copies",
     "iterations",
+    "rounds",
     "scatter_into",
     "scatter_rows",
     "spread",
@@ -187,7 +188,8 @@ class KnownForms:
     matrices; elementwise arrays that are read at several places are written to memory,
     as are functions of few numbers that are broadcast to many, and rolled arrays with
     their ends on both sides; gradients of rolls become rolls; loops over large arrays
-    do four iterations at a time, scatters into columns eight rows.
+    do four iterations at a time, scatters into columns eight rows; short loops over
+    integers, as jax draws random numbers by, are one kernel.
     Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each operation, whether what reads it reads each element many
