@@ -72,7 +72,8 @@ def test_modules_of_large_arrays_reach_the_rules_for_real_sizes() -> None:
         for name in passes:
             alternatives = hloenv.HloEnv(module).get_alternatives(name)
             found |= {(name, c.rule) for each in alternatives for c in each.choices[1:]}
-    assert {("fusion-cuts", rule) for rule in ("bounded", "halo", "repeated")} <= found
+    cuts = ("bounded", "halo", "repeated", "rounds")
+    assert {("fusion-cuts", rule) for rule in cuts} <= found
     assert ("convolution-forms", "toeplitz") in found
     num_rules = {name: sum(each[0] == name for each in found) for name in passes}
     assert num_rules["convolution-forms"] >= 4, num_rules

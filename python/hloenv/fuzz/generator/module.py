@@ -288,10 +288,66 @@ class _Grids(GridSteps, _Generator):
         super().__init__(rng, size)
         self._draw_base()
 
+    def _rounds(self, c: Computation) -> None:
+        """A loop of few iterations on two arrays of indices, as of a hash."""
+        rng, words = self.rng, ArrayType("s32", self.base)
+        number = ArrayType("s32", ())
+        state = f"({number}, {words}, {words})"
+        condition, body = self._name("condition"), self._name("body")
+        known = ["x", "y"]
+        lines = [f"  k = s32[] constant({rng.randint(1, 31)})"]
+        lines.append(f"  b = {words} broadcast(k), dimensions={{}}")
+        for place in range(rng.randint(2, 6)):
+            opcode = rng.choice(["add", "xor", "or", "multiply", "subtract"])
+            shift = rng.choice(["shift-left", "shift-right-logical"])
+            lines += [
+                f"  t{place} = {words} {shift}({rng.choice(known)}, b)",
+                f"  v{place} = {words} {opcode}(t{place}, {rng.choice(known)})",
+            ]
+            known.append(f"v{place}")
+        self.texts.append(
+            f"{condition} {{\n  s = {state} parameter(0)\n"
+            f"  i = {number} get-tuple-element(s), index=0\n"
+            f"  n = {number} constant({rng.randint(1, 9)})\n"
+            "  ROOT r = pred[] compare(i, n), direction=LT\n}\n\n"
+            f"{body} {{\n  s = {state} parameter(0)\n"
+            f"  i = {number} get-tuple-element(s), index=0\n"
+            f"  x = {words} get-tuple-element(s), index=1\n"
+            f"  y = {words} get-tuple-element(s), index=2\n"
+            f"  one = {number} constant(1)\n  next = {number} add(i, one)\n"
+            + "\n".join(lines)
+            + f"\n  ROOT r = {state} tuple(next, {known[-1]}, {rng.choice(known)})\n"
+            "}\n"
+        )
+        axes = [rng.randrange(len(self.base)) for _ in range(2)]
+        first, second = (
+            self._emit(c, words, "iota", [], f"iota_dimension={axis}") for axis in axes
+        )
+        zero = self._constant(c, number, "0")
+        init, loop = self._name("init"), self._name("loop")
+        c.lines += [
+            f"  {init} = {state} tuple({zero.name}, {first.name}, {second.name})",
+            f"  {loop} = {state} while({init}), condition={condition}, body={body}",
+        ]
+        results = []
+        for index in rng.choice([(1, 2), (1, 2), (1,)]):
+            name = self._name("word")
+            c.lines.append(
+                f"  {name} = {words} get-tuple-element({loop}), index={index}"
+            )
+            results.append(Value(name, words, 2.0**32))
+        joined = self._emit(
+            c, words, "xor", [results[0], results[-1]], magnitude=2.0**32
+        )
+        mask = self._constant(c, words, "255")
+        self._emit(c, words, "and", [joined, mask], magnitude=255)
+        c.values = [each for each in c.values if each.magnitude < 2.0**32]
+
     def _makers(self) -> list[tuple[Callable[[Computation], None], int]]:
         return [
             (self._unary, 5),
             (self._binary, 8),
+            (self._rounds, 2),
             (self._roll, 6),
             (self._neighbours, 6),
             (self._halves, 2),
