@@ -75,6 +75,132 @@ def test_a_difference_that_no_output_shows_is_named() -> None:
         check_rule(Rule("wrong", before, after), example)
 
 
+CONSTANT = "k = constant({0})\nq = broadcast(k), dimensions={{}}\n"
+
+
+def with_constant(number: int, kind: str, lines: str) -> str:
+    constant = f"k = {kind}[] constant({number})\nq = {kind}[4] broadcast(k)"
+    return module(f"{constant}, dimensions={{}}\n{lines}", f"{kind}[4]", 2)
+
+
+OUT_OF_RANGE = {
+    "remainder": (1000, "s32", "ROOT r = {0}remainder(a, q)", "a"),
+    "minimum": (1000, "s32", "ROOT r = {0}minimum(a, q)", "a"),
+    "minimum of floats": (1000, "f32", "ROOT r = {0}minimum(a, q)", "a"),
+    "log": (1, "f32", "e = {0}exponential(a)\nROOT r = {0}log(e)", "a"),
+    **{
+        f"product and quotient of {kind}": (
+            *(2, kind, "m = {0}multiply(a, q)\nROOT r = {0}divide(m, q)", "a"),
+        )
+        for kind in ("s8", "s32", "u8", "s64", "s4")
+    },
+    "absolute value": (
+        *(1, "s8", "m = {0}multiply(a, a)\nROOT r = {0}abs(m)"),
+        "ROOT r = multiply(a, a)",
+    ),
+    "difference": (
+        *(0, "s32", "m = {0}subtract(a, b)\nROOT r = {0}minimum(m, q)"),
+        "x = minimum(a, b)\nROOT r = subtract(x, b)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_a_rule_that_is_wrong_for_large_numbers_is_refused(name) -> None:
+    number, kind, lines, after = OUT_OF_RANGE[name]
+    before = lines.format("")
+    if "q" in before:
+        before = CONSTANT.format(number) + before
+    example = with_constant(number, kind, lines.format(f"{kind}[4] "))
+    with pytest.raises(RuleError, match="is wrong: for the inputs"):
+        check_rule(Rule("wrong", before, after), example)
+
+
+def test_integers_that_are_narrowed_are_not_equal() -> None:
+    made = Rule("cut", "c = s8[n] convert(a)\nROOT r = s32[n] convert(c)", "a")
+    example = module("c = s8[4] convert(a)\nROOT r = s32[4] convert(c)", "s32[4]")
+    with pytest.raises(RuleError, match="is wrong: for the inputs"):
+        check_rule(made, example)
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        (
+            "multiply(a, q)",
+            "z = T[] constant(0)\nROOT r = T[n] broadcast(z), dimensions={}",
+        ),
+        ("add(a, q)", "a"),
+    ],
+)
+def test_an_exact_rule_keeps_special_values(line, after) -> None:
+    before = CONSTANT.format(0) + f"ROOT r = T[n] {line}"
+    example = with_constant(0, "f32", f"ROOT r = f32[4] {line}")
+    with pytest.raises(RuleError, match="an exact rule gives equal floats"):
+        check_rule(Rule("zero", before, after, numerics="exact"), example)
+    assert check_rule(Rule("zero", before, after), example) > 0
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "c64", "s32", "u8"])
+@pytest.mark.parametrize("opcode", ["add", "multiply", "maximum"])
+def test_exchanged_operands_are_exact(kind, opcode) -> None:
+    if (kind, opcode) == ("c64", "maximum"):
+        pytest.skip("no order of complex numbers")
+    swap = f"ROOT r = {opcode}(a, b)", f"ROOT r = {opcode}(b, a)"
+    example = module(f"ROOT r = {kind}[4] {opcode}(a, b)", f"{kind}[4]", 2)
+    assert check_rule(Rule("swap", *swap, numerics="exact"), example) > 0
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f8e5m2", "f32", "s8", "u16"])
+def test_an_overflow_in_another_order_is_rounding(kind) -> None:
+    lines = "s = {0}add(b, c)\nROOT r = {0}multiply(a, s)"
+    after = "x = multiply(a, b)\ny = multiply(a, c)\nROOT r = add(x, y)"
+    example = module(lines.format(f"{kind}[2] "), f"{kind}[2]", 3)
+    assert check_rule(Rule("expand", lines.format(""), after), example) > 0
+
+
+def test_an_unsafe_rule_may_replace_infinities() -> None:
+    before = "e = exponential(a)\nROOT r = log(e)"
+    example = module("e = f32[4] exponential(a)\nROOT r = f32[4] log(e)")
+    with pytest.raises(RuleError, match="numerics='unsafe' says so"):
+        check_rule(Rule("log", before, "a"), example)
+    assert check_rule(Rule("log", before, "a", numerics="unsafe"), example) > 0
+
+
+def test_integers_that_count_iterations_stay_small() -> None:
+    example = """HloModule m
+
+body {
+  s = (s32[], f32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] subtract(i, one)
+  y = f32[] add(x, x)
+  ROOT r = (s32[], f32[]) tuple(j, y)
+}
+
+condition {
+  s = (s32[], f32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  zero = s32[] constant(0)
+  ROOT p = pred[] compare(i, zero), direction=GT
+}
+
+ENTRY e {
+  n = s32[] parameter(0)
+  x = f32[] parameter(1)
+  s = (s32[], f32[]) tuple(n, x)
+  w = (s32[], f32[]) while(s), condition=condition, body=body
+  y = f32[] get-tuple-element(w), index=1
+  ROOT r = f32[] sine(y)
+}
+"""
+    after = "n = negate(a)\ns = sine(n)\nROOT r = negate(s)"
+    made = Rule("odd", "ROOT r = sine(a)", after)
+    assert check_rule(made, example) > 0
+
+
 SUM = ("d = add(a, b)\nROOT r = add(d, c)", "d = add(b, c)\nROOT r = add(a, d)")
 SUM_OF = "d = {0} add(a, b)\nROOT r = {0} add(d, c)"
 MM = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

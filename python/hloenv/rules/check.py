@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks rules with small integers, for which floats are exact, and with fractions.
+"""Checks rules with small integers, with fractions, and over the ranges of types.
 
 Sums and products of few small integers are exact in float types of 16 bits and more, in
 every order, so that a rule must give equal outputs, to the bit, whatever its class;
@@ -8,14 +8,16 @@ module with few elements is checked on every assignment of -1, 0 and 1 (unsigned
 and 2; or of 0 and 1), which proves the equality of functions that are polynomials of
 degree at most 2 (or 1) in each element; larger ones are checked on random integers.
 
-Then each replacement is compared with what it replaces, on fractions.
+Then each replacement is compared with what it replaces, on fractions, integers of any
+size and large floats; those of exact rules also on infinities, NaN and zeros of either
+sign (`rules.values`).
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,13 +33,22 @@ from .passes import to_proposals
 from .pattern import RuleError
 from .rule import Rule
 from .subject import Subject
-from .values import Rounding, WrongChoice, find_wrong_choice, tolerance_of
+from .values import (
+    Rounding,
+    WrongChoice,
+    find_wrong_choice,
+    find_wrong_extreme,
+    num_draws,
+    special_draws,
+    tolerance_of,
+)
 
 Array = npt.NDArray[Any]
 
 MAX_ASSIGNMENTS = 4096
 _RANDOM_DRAWS = 24
 _LARGEST = 3
+_EXACT = "; an exact rule gives equal floats, others have numerics='rounding'"
 # Elements of an array that a message holds.
 _MAX_SHOWN = 32
 
@@ -96,7 +107,8 @@ def check_rule(
     tolerance = tolerance_of(rule, replacements, proposals.library)
     rounding = Rounding(module, results, tolerance)
     num_compared = 0
-    for inputs in assignments(module.input_specs(), seed=seed):
+    draws = num_draws(module, _RANDOM_DRAWS)
+    for inputs in assignments(module.input_specs(), seed=seed, draws=draws):
         want = interpret(module, *inputs)
         for number, result in enumerate(results):
             got = interpret(result, *inputs)
@@ -106,9 +118,38 @@ def check_rule(
             ):
                 raise RuleError(_difference(rule, module, inputs, want, got))
     wrong = find_wrong_choice(alternatives, module, tolerance=tolerance, seed=seed)
+    if wrong is None:
+        wrong = find_wrong_extreme(
+            *(alternatives, module),
+            tolerance=tolerance,
+            numerics=rule.numerics,
+            seed=seed,
+        )
     if wrong is not None:
         raise RuleError(_wrong_value(rule, module, alternatives, wrong))
+    if rule.numerics == "exact":
+        _check_signs_of_zeros(rule, module, results, seed)
     return num_compared
+
+
+def _check_signs_of_zeros(
+    rule: Rule, module: HloModule, results: Sequence[HloModule], seed: int
+) -> None:
+    """Compares outputs to the sign of each zero, which no other check does.
+
+    XLA does not specify which of two zeros the larger or smaller one is.
+    """
+    if not module.opcode_counts().keys().isdisjoint(("maximum", "minimum")):
+        return
+    for inputs in special_draws(module, seed):
+        want = interpret(module, *inputs)
+        for result in results:
+            got = interpret(result, *inputs)
+            if not all(map(_have_equal_zeros, want, got)):
+                raise RuleError(
+                    _difference(rule, module, inputs, want, got, _have_equal_zeros)
+                    + _EXACT
+                )
 
 
 def single_decisions(alternatives: Alternatives) -> Iterator[npt.NDArray[np.int64]]:
@@ -120,7 +161,9 @@ def single_decisions(alternatives: Alternatives) -> Iterator[npt.NDArray[np.int6
             yield decisions
 
 
-def assignments(specs: Sequence[ArraySpec], *, seed: int = 0) -> Iterator[list[Array]]:
+def assignments(
+    specs: Sequence[ArraySpec], *, seed: int = 0, draws: int = _RANDOM_DRAWS
+) -> Iterator[list[Array]]:
     """Inputs of small integers: every assignment if there are few, else random ones."""
     # Complex numbers have two parts.
     sizes = [
@@ -134,7 +177,7 @@ def assignments(specs: Sequence[ArraySpec], *, seed: int = 0) -> Iterator[list[A
                 yield _arrays(specs, sizes, np.array(flat))
             return
     rng = np.random.default_rng(seed)
-    for _ in range(_RANDOM_DRAWS):
+    for _ in range(draws):
         yield _arrays(specs, sizes, rng.integers(-_LARGEST, _LARGEST + 1, total))
 
 
@@ -173,15 +216,29 @@ def _equal_elements(want: Array, got: Array) -> npt.NDArray[np.bool_]:
     return are_equal
 
 
+def _have_equal_zeros(want: Array, got: Array) -> bool:
+    """Whether zeros of floats at the same places have the same signs."""
+    if want.shape != got.shape or want.dtype != got.dtype or want.dtype.kind in "biu":
+        return True
+    if want.dtype.kind == "c":
+        return _have_equal_zeros(want.real, got.real) and _have_equal_zeros(
+            want.imag, got.imag
+        )
+    are_zeros = (want == 0) & (got == 0)
+    signs = [np.signbit(each.astype(np.float64)) for each in (want, got)]
+    return not np.any(are_zeros & (signs[0] != signs[1]))
+
+
 def _difference(
     rule: Rule,
     module: HloModule,
     inputs: Sequence[Array],
     want: Sequence[Array],
     got: Sequence[Array],
+    are_equal: Callable[[Array, Array], bool] = _are_equal,
 ) -> str:
     given = "; ".join(map(_shown, inputs))
-    pair = next(p for p in zip(want, got, strict=True) if not _are_equal(*p))
+    pair = next(p for p in zip(want, got, strict=True) if not are_equal(*p))
     return (
         f"rule {rule.name!r} is wrong: for the inputs {given} the module "
         f"{module.name!r} gives {_outputs(*pair)}"
@@ -208,7 +265,9 @@ def _wrong_value(
             f"{wrong.error.absolute:.3g}, though no output does"
         )
     if rule.numerics == "exact":
-        text += "; an exact rule gives equal floats, others have numerics='rounding'"
+        text += _EXACT
+    elif rule.numerics == "rounding" and np.isinf(wrong.error.absolute):
+        text += "; if such inputs do not occur, numerics='unsafe' says so"
     return text
 
 

@@ -42,8 +42,9 @@ def rule(
         opcodes: the opcodes that each placeholder for an opcode stands for.
         ordered: whether several roots must stand in the order of the module.
         examples: modules, HLO text or paths, or a single one, in which the rule
-            applies. It is checked on them at once, with small integers and random
-            fractions, and refused where it computes something else.
+            applies. It is checked on them at once, with small integers, random
+            fractions and numbers over the ranges of their types, and refused where it
+            computes something else.
 
     Raises:
         RuleError: the rule is not well-formed, does not apply to an example, or

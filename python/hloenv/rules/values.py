@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares each replacement of a rule with what it replaces, on fractions.
+"""Compares each replacement of a rule with what it replaces, beyond small integers.
 
 Small integers (`rules.check`) do not show what a rule does to fractions, and outputs
 hide errors that cancel in them. The inputs here are random numbers, and odd multiples
-of 1/2, for which the roundings to integers differ.
+of 1/2, for which the roundings to integers differ. Then they are integers over the
+whole range of their types, large floats and, for exact rules, infinities, NaN and zeros
+of either sign.
 
 A difference above the tolerance of the types is an error where it is there in float64,
 too, or for most random numbers, as that of a rounding that the rule leaves out.
-Otherwise it is the rounding of terms that cancel.
+Otherwise it is the rounding of terms that cancel. For large floats it must be there in
+float64, so that a sum that overflows in another order is no error.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ import numpy.typing as npt
 from ..errors import ArgumentError, ExecuteError
 from ..hlo.array_spec import ArraySpec
 from ..hlo.module import HloModule
+from ..hlo.numerics import Numerics
 from ..rewrite.alternatives import Alternatives
 from ..rewrite.verify import ChoiceError, verify_alternatives
+from ..runtime.extreme_inputs import extreme_inputs, has_free_integers
 from ..runtime.interpreter import interpret
 from ..runtime.random_inputs import random_inputs
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
@@ -34,8 +39,10 @@ from .rule import Replacement, Rule
 
 Array = npt.NDArray[Any]
 
-# Inputs of each kind.
+# Inputs of each kind, of few elements; of more, as many as have so many elements.
 _NUM_DRAWS = 6
+_NUM_INTEGER_DRAWS = 32
+_MAX_DRAWN = 1 << 21
 _MAX_HALVES = 7
 # What differs by more in float64 is not rounding.
 _FLOAT64_TOLERANCE = 1e-6
@@ -90,6 +97,77 @@ def find_wrong_choice(
         if 2 * len(wrongs) > num_compared[key]:
             return wrongs[0]
     return None
+
+
+def num_draws(module: HloModule, most: int) -> int:
+    """How many inputs to draw of one kind: fewer where these are large.
+
+    Args:
+        module: that takes them.
+        most: for small inputs.
+    """
+    sizes = [int(np.prod(spec.shape)) for spec in module.input_specs()]
+    return max(1, min(most, _MAX_DRAWN // max(1, sum(sizes))))
+
+
+def find_wrong_extreme(
+    alternatives: Alternatives,
+    module: HloModule,
+    *,
+    tolerance: float,
+    numerics: Numerics,
+    seed: int = 0,
+) -> WrongChoice | None:
+    """As `find_wrong_choice`, for inputs over the ranges of their types.
+
+    Args:
+        alternatives: of the module.
+        module: the original.
+        tolerance: relative; 0 where every difference counts.
+        numerics: "exact": for infinities and NaN, too; "unsafe": where the original is
+            infinite, differences do not count.
+        seed: of the inputs.
+    """
+    for inputs in _extreme_draws(module, numerics, seed):
+        found = verify_alternatives(alternatives, inputs)
+        if numerics == "exact":
+            far = [each for each in found if each.absolute or each.num_nans_lost]
+        else:
+            far = [each for each in found if each.relative > tolerance]
+        if numerics == "unsafe":
+            far = [each for each in far if np.isfinite(each.absolute)]
+        wide = _in_float64(alternatives, inputs) if far and tolerance else {}
+        for each in far:
+            if not tolerance or wide.get(_key(each), 0) > _FLOAT64_TOLERANCE:
+                return WrongChoice(*_key(each), each, inputs)
+    return None
+
+
+def special_draws(module: HloModule, seed: int) -> Iterator[list[Any]]:
+    """Inputs with infinities, NaN and zeros of either sign, where there are floats."""
+    if not any(_is_float(spec) for spec in module.input_specs()):
+        return
+    for number in range(num_draws(module, _NUM_INTEGER_DRAWS)):
+        yield extreme_inputs(module, seed=seed + number, floats="special")
+
+
+def _extreme_draws(
+    module: HloModule, numerics: Numerics, seed: int
+) -> Iterator[list[Any]]:
+    if has_free_integers(module):
+        for number in range(num_draws(module, _NUM_INTEGER_DRAWS)):
+            for edges in (True, False):
+                yield extreme_inputs(module, seed=seed + number, edges=edges)
+    if any(_is_float(spec) for spec in module.input_specs()):
+        for number in range(num_draws(module, _NUM_DRAWS)):
+            yield extreme_inputs(module, seed=seed + number, floats="moderate")
+            yield extreme_inputs(module, seed=seed + number, floats="large")
+    if numerics == "exact":
+        yield from special_draws(module, seed)
+
+
+def _is_float(spec: ArraySpec) -> bool:
+    return spec.hlo_dtype[0] in "fc" or spec.hlo_dtype == "bf16"
 
 
 class Rounding:
@@ -212,7 +290,7 @@ def _in_float64(
 
 def _draws(module: HloModule, seed: int) -> Iterator[tuple[list[Any], bool]]:
     """Inputs, and whether they are random numbers rather than halves."""
-    for number in range(_NUM_DRAWS):
+    for number in range(num_draws(module, _NUM_DRAWS)):
         drawn = random_inputs(module, seed=seed + number)
         yield drawn, True
         rng = np.random.default_rng([seed, number])
@@ -226,7 +304,7 @@ def _halves(spec: ArraySpec, array: Any, rng: np.random.Generator) -> Any:
     if kind[0] == "s":
         signs: Array = rng.choice([-1, 1], spec.shape)
         return (array * signs).astype(array.dtype)
-    if not (kind[0] in "fc" or kind == "bf16"):
+    if not _is_float(spec):
         return array
     halves: Array = rng.integers(-_MAX_HALVES, _MAX_HALVES, (2, *spec.shape)) + 0.5
     values = halves[0] + 1j * halves[1] if kind[0] == "c" else halves[0]
