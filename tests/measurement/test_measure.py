@@ -66,6 +66,26 @@ def test_a_failure_is_a_record_and_others_continue():
     assert np.isnan(results[3].speedup)
 
 
+def test_integers_are_compared_over_their_whole_range():
+    module = """HloModule m
+
+ENTRY e {
+  x = s32[64] parameter(0)
+  two = s32[] constant(2)
+  twos = s32[64] broadcast(two), dimensions={}
+  m = s32[64] multiply(x, twos)
+  ROOT r = s32[64] divide(m, twos)
+}
+"""
+    same = module.replace("multiply(x, twos)", "add(x, x)")
+    wrong = module.replace("ROOT r = s32[64] divide(m, twos)", "").replace(
+        "m = s32[64] multiply(x, twos)", "ROOT m = s32[64] copy(x)"
+    )
+    results = measure([same, wrong], baseline=module, repeats=5)
+    kinds = [None if each.error is None else each.error.kind for each in results]
+    assert kinds == [None, "OutputMismatchError"]
+
+
 def test_programs_whose_outputs_are_all_nan_are_not_compared():
     logarithm = """HloModule m
     ENTRY main {

@@ -50,6 +50,7 @@ from ..process.frames import read_frame, write_frame
 from ..runtime.buffers import aligned
 from ..runtime.compare import OutputComparison, compare_outputs
 from ..runtime.executable import AnyExecutable, Engine, Executable, compile
+from ..runtime.extreme_inputs import extreme_inputs, is_of_integers
 from ..runtime.moved import compare_moved
 from ..runtime.random_inputs import perturbed, random_inputs
 from ..runtime.step_times import StepTimes
@@ -57,6 +58,8 @@ from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .timing import Copies, Plan, time_against
 
 _PERTURBATIONS = 3
+# Lists of inputs over the range of integers.
+_EXTREME_EXAMPLES = 2
 # Seconds of runs on further perturbed inputs, where outputs differ.
 _MOVING_S = 2.0
 
@@ -129,6 +132,13 @@ class Worker:
             given = [[aligned(each) for each in pickle.loads(blobs[1])]]
         else:
             given = [random_inputs(module, seed=seed) for seed in request["seeds"]]
+            if is_of_integers(module):
+                # The others are small, which shows no overflow.
+                seeds = range(_EXTREME_EXAMPLES)
+                given += [
+                    extreme_inputs(module, seed=seed, edges=seed % 2 == 0)
+                    for seed in seeds
+                ]
         self._examples = [Example(self._baseline, inputs) for inputs in given]
         self._loaded = {}
         return {"compile_ns": self._baseline.compile_ns}

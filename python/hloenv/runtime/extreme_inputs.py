@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Floats = Literal["normal", "moderate", "large", "special"]
 _MAGNITUDES = {"moderate": 2.0**10, "large": 2.0**20}
 
+_FLOAT = re.compile(r"\b(f\d\w*|bf16|c64|c128)\[")
 # Where these are, an integer may be a number of iterations or a size.
 _COUNTING = ("while", "set-dimension-size", "custom-call", "recv", "send", "infeed")
 
@@ -34,6 +36,17 @@ def has_free_integers(module: HloModule) -> bool:
     None is where the module has loops or calls code that is not HLO.
     """
     return any(_are_free(module, module.input_specs()))
+
+
+def is_of_integers(module: HloModule) -> bool:
+    """Whether it computes with integers alone, and some input is as free as above.
+
+    What replaces it then gives equal outputs for all of them.
+    """
+    kinds = {spec.hlo_dtype for spec in module.input_specs()}
+    if any(kind[0] in "bfct" for kind in kinds) or not has_free_integers(module):
+        return False
+    return _FLOAT.search(module.to_text()) is None
 
 
 @without_float_errors
