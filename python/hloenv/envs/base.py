@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dataset.benchmarks import MODULE_SCHEME, Benchmark, find_benchmarks
-from ..errors import ArgumentError, HloEnvError
+from ..errors import ArgumentError, ForkError, HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.pass_text import pass_text
 from ..hlo.passes import Pass, Pipeline, run_passes
@@ -142,6 +142,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         Raises:
             ArgumentError: the action is out of range.
             EpisodeOverError: there is no episode.
+            ForkError: XLA cannot run in this process; the step is not taken.
         """
         number = self.check_action(action)
         started = time.perf_counter()
@@ -152,19 +153,22 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         measured = self.measured, self.measured_node
         try:
             self._act(number)
-            is_stop = self._is_stop(number)
             is_last = len(self.actions) >= self.max_steps
-            terminated = is_stop or (is_last and self._reward.is_terminal)
+            terminated = self._is_stop(number) or (is_last and self._reward.is_terminal)
             truncated = is_last and not terminated
             self.is_over = terminated or truncated
             reward = float(self._reward.compute(self))
             observation = self._observation.observe(self)
+        except ForkError:
+            self._return_to(before)
+            self.actions.pop()
+            self.is_over = False
+            raise
         except HloEnvError as error:
             # Without the step: a copy of the environment does not take it either.
             self._return_to(before)
             self.error = f"{type(error).__name__}: {error}"
-            terminated, truncated = True, False
-            self.is_over = True
+            terminated, truncated, self.is_over = True, False, True
             reward = 0.0
             self.measured, self.measured_node = measured
             self.extra_info = {}
@@ -191,7 +195,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             benchmark = self.benchmarks[drawn]
             try:
                 return benchmark, self._start(benchmark)
-            except ArgumentError:
+            except (ArgumentError, ForkError):
                 raise
             except HloEnvError:
                 if number == num_draws:
