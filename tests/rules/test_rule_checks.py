@@ -332,3 +332,17 @@ def test_placeholders_of_shapes_are_given_by_where() -> None:
         where=lambda match: {"T": match["a"].dtype, "n": match["a"].dims[0]},
     )
     assert check_rule(made, module("ROOT r = f32[4] subtract(a, a)")) > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["s1", "f32", "pred", "bf16", "c64", "f8e5m2", "token"]
+)
+def test_names_may_be_those_of_types(name) -> None:
+    example = module("ROOT r = f32[4] add(a, b)", count=2)
+    for after in (
+        f"ROOT {name} = add(b, a)",
+        f"{name} = negate(a)\nROOT r = subtract(b, {name})",
+    ):
+        assert check_rule(Rule("type", "ROOT r = add(a, b)", after), example) > 0
+    before = f"ROOT r = add({name}, b)"
+    assert check_rule(Rule("type", before, f"ROOT r = add(b, {name})"), example) > 0

@@ -407,8 +407,8 @@ def _are_opcodes(given: object) -> bool:
 
 
 def _safe(name: str) -> str:
-    # HLO has words that are no names, such as types and opcodes.
-    return "%" + name
+    # HLO has words that are no names: opcodes without "%", and types.
+    return f"%{name}.value" if is_type(name) else f"%{name}"
 
 
 def _shape(value: Any) -> str:
