@@ -11,7 +11,13 @@ import pytest
 import hloenv
 from hloenv.cost import Estimate
 from hloenv.cost.operators import OperatorSum
-from hloenv.errors import ArgumentError, PassError, UnknownPassError
+from hloenv.envs import SubstitutionEnv
+from hloenv.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    PassError,
+    UnknownPassError,
+)
 from hloenv.hlo.python_passes import remove_pass
 from hloenv.rules import register_pass
 from hloenv.substitution import (
@@ -22,6 +28,7 @@ from hloenv.substitution import (
     egraph,
     greedy,
     saturate,
+    saturate_by_tree_search,
 )
 from hloenv.substitution.extraction import extract
 from hloenv.substitution.terms import Node, Shape, shape_of, term_of
@@ -160,6 +167,33 @@ def test_what_cannot_be_estimated_or_searched_is_refused() -> None:
         Expander(max_candidates=0)
     with pytest.raises(UnknownPassError):
         Expander(("fly",))
+
+
+@pytest.mark.parametrize("search", [greedy, backtracking])
+def test_arguments_of_another_type_are_refused(search) -> None:
+    module = sum_of_products()
+    with pytest.raises(ArgumentTypeError, match="an HloModule, got str; read one"):
+        search("sum.hlo", OperatorSum())
+    with pytest.raises(ArgumentTypeError, match=r"estimate_many.*got 'operators'"):
+        search(module, "operators")
+    with pytest.raises(ArgumentTypeError, match=r"Expander\(PASSES\), got 'subst"):
+        search(module, OperatorSum(), expander="substitutions")
+
+
+def test_a_name_is_no_sequence_of_passes() -> None:
+    for make in (Expander, lambda passes: SubstitutionEnv(passes=passes)):
+        with pytest.raises(ArgumentTypeError, match=r"as \('substitutions',\), got"):
+            make("substitutions")
+        with pytest.raises(ArgumentTypeError, match="got 3"):
+            make(3)
+
+
+@pytest.mark.parametrize("saturate_by", [saturate, saturate_by_tree_search])
+def test_saturation_refuses_other_methods_and_texts(saturate_by) -> None:
+    with pytest.raises(ArgumentError, match="one of ilp, greedy, got 'lol'"):
+        saturate_by(sum_of_products(), method="lol")
+    with pytest.raises(ArgumentTypeError, match="an HloModule, got str"):
+        saturate_by("sum.hlo")
 
 
 class FailsLater(Expander):

@@ -55,10 +55,17 @@ def estimates_of(estimator: Estimator, modules: Sequence[HloModule]) -> list[Est
     Plain numbers are taken as seconds.
 
     Raises:
-        ArgumentTypeError: it does not return one estimate for each module.
+        ArgumentTypeError: it is no estimator, or does not return one estimate for each
+            module.
     """
-    found = estimator.estimate_many(modules)
     kind = type(estimator).__name__
+    if not callable(getattr(estimator, "estimate_many", None)):
+        given = repr(estimator) if isinstance(estimator, str) else kind
+        raise ArgumentTypeError(
+            "an estimator has a method estimate_many, as "
+            f"hloenv.cost.get_estimator('roofline') has, got {given}"
+        )
+    found = estimator.estimate_many(modules)
     if not isinstance(found, Iterable):
         raise ArgumentTypeError(
             f"{kind}.estimate_many returns {found!r}; it must return a list of one "

@@ -6,12 +6,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..errors import ArgumentError, HloEnvError
+from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, as_pipeline
 from ..rewrite.alternatives import Alternatives
@@ -107,8 +107,14 @@ class Expander:
 
         Raises:
             ArgumentError: no passes, or a limit that is too small.
+            ArgumentTypeError: passes that are no sequence of passes.
             UnknownPassError: no such pass.
         """
+        if isinstance(passes, str) or not isinstance(passes, Iterable):
+            raise ArgumentTypeError(
+                "passes must be a sequence of candidate passes, as ('substitutions',), "
+                f"got {passes!r}"
+            )
         if max_candidates < 1 or not max_growth >= 1:
             raise ArgumentError(
                 "max_candidates and max_growth must be >= 1, got "

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._optional import needed_by
 from ..cost.roofline import Rates
-from ..errors import ArgumentError, HloEnvError
+from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.text import without_metadata
 from ..rules.subject import Subject, Value
@@ -43,6 +43,11 @@ class Entry:
     """The entry of a module: its instructions and its text."""
 
     def __init__(self, module: HloModule) -> None:
+        if not isinstance(module, HloModule):
+            raise ArgumentTypeError(
+                f"saturation starts from an HloModule, got {type(module).__name__}; "
+                "read one with hloenv.HloModule.from_file or from_text"
+            )
         text = without_metadata(module.to_text())
         if module.position is not None or "control-predecessors=" in text:
             raise ArgumentError(

@@ -6,13 +6,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+from ..errors import ArgumentError
 from .terms import Node
 
 Method = Literal["ilp", "greedy"]
+
+
+def check_method(method: object) -> None:
+    """Rejects what is not a `Method`.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if method not in (methods := get_args(Method)):
+        raise ArgumentError(
+            f"the method of extraction must be one of {', '.join(methods)}, got "
+            f"{method!r}"
+        )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from .egraph import Egraph, Entry
-from .extraction import Extraction, Method, extract
+from .extraction import Extraction, Method, check_method, extract
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,14 @@ def saturate(
         rates: of the machine, for the costs of operators.
 
     Raises:
-        ArgumentError: the module has a position or control dependencies.
+        ArgumentError: the module has a position or control dependencies, or there is no
+            such method.
         ImportError: egglog is not installed.
         InvalidModuleError: the module was loaded with `verify=False`, and XLA's
             verifier rejects it or what is extracted from it.
     """
     started = time.perf_counter()
+    check_method(method)
     limits = limits or SaturationLimits()
     rates = rates or Rates()
     entry = Entry(module)

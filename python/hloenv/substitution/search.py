@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..cost.base import Estimator, estimates_of
-from ..errors import ArgumentError, HloEnvError
+from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
 from .candidates import Candidate, Expander
 
@@ -156,7 +156,7 @@ def greedy(
         budget: when to end at the latest.
 
     Raises:
-        ArgumentError: the start cannot be estimated.
+        ArgumentError: the start cannot be estimated, or is no module.
         PassError: a pass fails on the start.
     """
 
@@ -242,6 +242,17 @@ def _search(
     run: Callable[[_State, _Best], bool],
 ) -> Substituted:
     started = time.perf_counter()
+    if not isinstance(module, HloModule):
+        raise ArgumentTypeError(
+            "a search starts from an HloModule, got "
+            f"{type(module).__name__}; read one with hloenv.HloModule.from_file or "
+            "from_text"
+        )
+    if not isinstance(expander, Expander | None):
+        raise ArgumentTypeError(
+            "expander must be a hloenv.substitution.Expander, as Expander(PASSES), got "
+            f"{expander!r}"
+        )
     expander = expander or Expander()
     costs = Costs(estimator)
     (start_cost,) = costs.of([(module.fingerprint(), module)])

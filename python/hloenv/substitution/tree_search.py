@@ -20,7 +20,7 @@ from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from .egraph import Egraph, Entry
-from .extraction import Method, extract
+from .extraction import Method, check_method, extract
 from .saturation import Saturated, SaturationLimits, extracted
 from .saturation_rules import RULES
 
@@ -103,6 +103,7 @@ def saturate_by_tree_search(
         ArgumentError, ImportError, InvalidModuleError: as `saturate`.
     """
     started = time.perf_counter()
+    check_method(method)
     limits = limits or SaturationLimits()
     rates = rates or Rates()
     entry = Entry(module)
