@@ -223,8 +223,10 @@ def test_no_function_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": 3}, "the name of a pass must be a str, got int"),
-        ({"name": None}, "the name of a pass must be a str, got NoneType"),
+        *(
+            ({"name": name}, "the name of a pass must be lower case words joined by")
+            for name in (3, None, "A pass", "a+b", "a:b=c", "-", "--pass", "ünï")
+        ),
         ({"numerics": "none"}, "one of exact, rounding, unsafe, got 'none'"),
         ({"numerics": 3}, "one of exact, rounding, unsafe, got 3"),
         ({"numerics": []}, "one of exact, rounding, unsafe, got"),
@@ -234,6 +236,62 @@ def test_wrong_arguments_of_a_pass_are_refused(arguments, message) -> None:
     with pytest.raises(PassOptionError, match=message):
         register_pass(lambda module: module, **{"name": "wrong"} | arguments)
     assert "wrong" not in hloenv.list_passes()
+
+
+def test_a_function_without_a_name_needs_one() -> None:
+    class Callable:
+        def __call__(self, module):
+            return module
+
+    for function in (lambda module: module, Callable()):
+        with pytest.raises(PassOptionError, match=r"register_pass.*name='my-pass'"):
+            register_pass(function)
+
+
+def test_the_name_of_a_function_becomes_lower_case_words() -> None:
+    def _Reads__All(module):  # noqa: N802
+        return module
+
+    register_pass(_Reads__All)
+    try:
+        assert "reads-all" in hloenv.list_passes()
+    finally:
+        remove_pass("reads-all")
+
+
+def test_a_pass_in_itself_is_one_short_error() -> None:
+    def again(module):
+        return hloenv.HloEnv(module).get_alternatives("again").apply([])
+
+    register_pass(again)
+    try:
+        with pytest.raises(PassError, match="'again' again, 10 times") as error:
+            hloenv.HloEnv(ZEROS).get_alternatives("again")
+        assert len(str(error.value)) < 200
+        with pytest.raises(PassError, match="10 times"):  # the count starts again
+            hloenv.HloEnv(ZEROS).get_alternatives("again")
+    finally:
+        remove_pass("again")
+
+
+def test_a_rule_and_a_function_do_not_replace_each_other() -> None:
+    sides = {"before": "ROOT r = add(a, b)", "after": "ROOT r = add(b, a)"}
+
+    def same(module):
+        return module
+
+    try:
+        register_pass(same)
+        register_pass(same)
+        with pytest.raises(PassOptionError, match="'same' of another kind"):
+            hloenv.rule("same", **sides)
+        remove_pass("same")
+        hloenv.rule("same", **sides)
+        hloenv.rule("same", **sides)
+        with pytest.raises(PassOptionError, match="'same' of another kind"):
+            register_pass(same)
+    finally:
+        remove_pass("same")
 
 
 @pytest.mark.parametrize(

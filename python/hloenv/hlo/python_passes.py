@@ -116,6 +116,21 @@ def add_pass(made: PythonPass) -> None:
     REGISTRY.add(name, made.info.summary, made)
 
 
+def check_same_kind(made: PythonPass) -> None:
+    """Rejects a pass that would replace one of another kind, as a function's a rule.
+
+    Raises:
+        PassOptionError: there is one of its name.
+    """
+    old = find_pass(made.info.name)
+    if old is not None and type(old) is not type(made):
+        raise PassOptionError(
+            f"there is a pass {made.info.name!r} of another kind "
+            f"({type(old).__name__}); give yours another name, or remove that one: "
+            f"hloenv.hlo.python_passes.remove_pass({made.info.name!r})"
+        )
+
+
 def remove_pass(name: str) -> None:
     """Removes a pass that was added; does nothing if there is none."""
     if name in REGISTRY.names() and name not in BUILT_IN:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..hlo.module import HloModule
 from ..hlo.numerics import Numerics
-from ..hlo.python_passes import add_pass
+from ..hlo.python_passes import add_pass, check_same_kind
 from .check import check_rule
 from .passes import RulePass
 from .pattern import RuleError
@@ -59,7 +59,9 @@ def rule(
             f"`examples` of rule {name!r} must be modules, HLO text or paths, got "
             f"{type(examples).__name__}"
         )
+    new = RulePass(name, [made], summary=doc)
+    check_same_kind(new)
     for example in examples:
         check_rule(made, example)
-    add_pass(RulePass(name, [made], summary=doc))
+    add_pass(new)
     return made

@@ -30,6 +30,11 @@ _NUMERICS = ("exact", "rounding", "unsafe")
 MAX_MATCHES = 10_000
 
 
+def is_rule_name(name: object) -> bool:
+    """Whether these are lower case words joined by "-"."""
+    return isinstance(name, str) and _RULE_NAME.fullmatch(name) is not None
+
+
 @dataclass(frozen=True)
 class Replacement:
     """What a rule proposes at one place.
@@ -86,7 +91,7 @@ class Rule:
     ordered: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _RULE_NAME.match(self.name):
+        if not is_rule_name(self.name):
             raise RuleError(
                 f"the name of a rule must be lower case words joined by '-', got "
                 f"{self.name!r}"
