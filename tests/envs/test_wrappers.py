@@ -246,6 +246,26 @@ def test_users_register_observations_and_rewards() -> None:
         REWARDS.remove("minus-one")
 
 
+@pytest.mark.parametrize(
+    "value", [np.nan, np.inf, "a", None, [1.0], np.float32(np.nan)], ids=str
+)
+def test_a_reward_that_is_no_finite_number_is_an_error(value) -> None:
+    from hloenv.envs.rewards import _REGISTRY as REWARDS
+
+    hloenv.envs.register_reward("odd", "Odd.", unit="1", compute=lambda _: value)
+    try:
+        env = PassOrderEnv(small(), passes=FEW, reward="odd")
+        env.reset()
+        with pytest.raises(ArgumentError, match=r"reward 'odd' is .*a finite number"):
+            env.step(0)
+        assert env.actions == []
+        assert not env.is_over
+        with pytest.raises(ArgumentError, match="reward 'odd' is"):
+            env.reward_of("odd")
+    finally:
+        REWARDS.remove("odd")
+
+
 def test_padded_graphs_are_the_module() -> None:
     env = PassOrderEnv(small(), passes=FEW, observation="graph_padded")
     observation, _ = env.reset()

@@ -25,7 +25,7 @@ from .episode import Episode, EpisodeOverError
 from .integers import check_limit, is_integer
 from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb
-from .rewards import RewardSpace, get_reward
+from .rewards import RewardError, RewardSpace, get_reward, reward_now
 from .spaces import get_observation
 from .state import EpisodeState, ValidationResult
 from .validation import compare_outputs, problems_of_repeat, replay
@@ -142,7 +142,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         Raises:
             ArgumentError: the action is out of range.
             EpisodeOverError: there is no episode.
-            ForkError: XLA cannot run in this process; the step is not taken.
+            ForkError, RewardError: XLA cannot run here; the reward is no finite number.
         """
         number = self.check_action(action)
         started = time.perf_counter()
@@ -157,9 +157,9 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             terminated = self._is_stop(number) or (is_last and self._reward.is_terminal)
             truncated = is_last and not terminated
             self.is_over = terminated or truncated
-            reward = float(self._reward.compute(self))
+            reward = reward_now(self, self._reward, self._names[1])
             observation = self._observation.observe(self)
-        except ForkError:
+        except (ForkError, RewardError):
             self._return_to(before)
             self.actions.pop()
             self.is_over = False
@@ -269,7 +269,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             EpisodeOverError: before the first `reset`.
         """
         self.check_begun()
-        return float(get_reward(name).compute(self))
+        return reward_now(self, get_reward(name), name)
 
     @property
     def reward_space(self) -> RewardSpace:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from .._registry import Registry
 from ..cost.base import Estimator, estimate_of
 from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator, get_estimator
@@ -51,6 +53,26 @@ class RewardSpace:
     range: tuple[float, float] = (-math.inf, math.inf)
     deterministic: bool = True
     is_terminal: bool = False
+
+
+class RewardError(ArgumentError):
+    """A reward, perhaps a user's, is no finite number."""
+
+
+def reward_now(env: Episode, reward: RewardSpace, name: str) -> float:
+    """The reward of the step that the environment has just made.
+
+    Raises:
+        RewardError: `reward.compute` does not return a finite number.
+    """
+    value: Any = reward.compute(env)
+    number = np.asarray(value)
+    if number.shape != () or number.dtype.kind not in "biuf" or not np.isfinite(number):
+        raise RewardError(
+            f"the reward {name!r} is {value!r}; `compute` must return a finite number "
+            "after every step"
+        )
+    return float(number)
 
 
 _LOG = "natural logarithm of a speed-up"
