@@ -135,7 +135,8 @@ def _floats(spec: ArraySpec, rng: np.random.Generator, floats: Floats) -> Array:
     kind: Any = {"c64": np.float32, "c128": np.float64}.get(spec.hlo_dtype, spec.dtype)
     finfo: Any = ml_dtypes.finfo
     largest, smallest = float(finfo(kind).max), float(finfo(kind).tiny)
-    shape = (2, *spec.shape)
+    is_complex = spec.hlo_dtype[0] == "c"
+    shape = (1 + is_complex, *spec.shape)
     if floats == "special":
         some = [0.0, 1.0, 0.5, 3.0, largest, smallest, np.inf]
         parts = rng.choice([np.nan, *some, *(-each for each in some)], shape)
@@ -143,7 +144,7 @@ def _floats(spec: ArraySpec, rng: np.random.Generator, floats: Floats) -> Array:
         size = min(_MAGNITUDES[floats], largest / 4)
         signs = rng.choice([-1.0, 1.0], shape)
         parts = np.asarray(signs * size * rng.uniform(0.75, 1, shape))
-    if spec.hlo_dtype[0] == "c":
+    if is_complex:
         values = np.empty(spec.shape, np.complex128)
         values.real, values.imag = parts[0], parts[1]
         return values
