@@ -50,9 +50,20 @@ def write_checkpoint(
 
 
 def read_checkpoint(
-    path: str | os.PathLike[str], key: str
+    path: str | os.PathLike[str], key: str, *, maker: str = "hloenv train"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The description and the tensors; call it in `damage_as`."""
+    """The description and the tensors; call it in `damage_as`.
+
+    Args:
+        path: of the file.
+        key: of the description in the file's metadata.
+        maker: the command that makes such files.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no file {path}; `{maker}` makes one")
     if Path(path).is_dir():
         raise IsADirectoryError(
             "it is a folder; give a file, such as best.safetensors in the folder of a "

@@ -247,6 +247,23 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(data, tmp_path) -> None:
     assert other != (tmp_path / "whole" / "last.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 40, b"PK" * 80, b"3", b"[]"])
+def test_a_damaged_run_is_one_line(data, tmp_path, damage) -> None:
+    from hloenv.learn.cost_model import train
+    from hloenv.learn.cost_model.training import data_of_run
+
+    folder = tmp_path / "run"
+    settings = config(steps=2)
+    train(settings, data, folder)
+    (folder / "resume.pt").write_bytes(damage)
+    with pytest.raises(ArgumentError, match="is damaged, or not of this run") as error:
+        train(settings, data, folder, resume=True)
+    assert "weights_only" not in str(error.value)
+    (folder / "data_folder.json").write_bytes(damage)
+    with pytest.raises(ArgumentError, match="name that folder with --data"):
+        data_of_run(folder)
+
+
 def test_attention_is_trained_with_the_rest(data, tmp_path) -> None:
     from hloenv.cost.learned.estimator import LearnedCost
     from hloenv.learn.cost_model import train

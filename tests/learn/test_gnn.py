@@ -321,13 +321,22 @@ def test_damage_is_named(tmp_path) -> None:
         load_gnn(other)
 
 
+@pytest.mark.parametrize("value", ["lol", -1, None, 1])
+def test_is_joint_must_be_a_bool(tmp_path, value) -> None:
+    path, other = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    GnnModel(network(), True, {}).save(path)
+    changed(path, other, is_joint=value)
+    with pytest.raises(CheckpointError, match="is_joint must be true or false, got"):
+        load_gnn(other)
+
+
 def test_files_that_are_no_checkpoints_are_refused(tmp_path) -> None:
     path = tmp_path / "a.safetensors"
     for data in (b"", b"\0" * 64, b"\xff" * 64, b"text"):
         path.write_bytes(data)
         with pytest.raises(CheckpointError, match="no checkpoint"):
             load_gnn(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="`hloenv train rewrite` makes one"):
         load_gnn(tmp_path / "nothing")
     with pytest.raises(CheckpointError, match="not a policy of rewrites"):
         load_gnn(PASS_ORDER)

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import torch
 
 from envs.modules import small
 from hloenv import run_passes
+from hloenv.cost.learned.checkpoint import load_cost_model
 from hloenv.envs import PassOrderEnv
 from hloenv.errors import ArgumentError
 from hloenv.graph.hlo_graph import opcodes
@@ -344,6 +346,38 @@ def test_a_policy_whose_weights_are_not_finite_is_refused(run, tmp_path) -> None
     agent.save(tmp_path / "nan.safetensors")
     with pytest.raises(CheckpointError, match="not finite"):
         load_agent(tmp_path / "nan.safetensors")
+
+
+def test_a_missing_checkpoint_says_what_makes_one(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="`hloenv train pass-order` makes one"):
+        load_agent(tmp_path / "none.safetensors")
+    with pytest.raises(FileNotFoundError, match="`hloenv train cost-model` makes one"):
+        load_cost_model(tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("resume.zip", b"", r"resume\.zip is damaged, or not of this run"),
+        ("resume.zip", b"PK" * 80, r"resume\.zip is damaged, or not of this run"),
+        ("resume.zip", None, r"lacks resume\.zip, without which"),
+        ("curve.csv", b"\xff" * 90, "is not the curve of a run"),
+        ("config.json", b"\xff" * 90, r"config\.json is damaged, no JSON"),
+        ("config.json", b"[]", r"no configuration of such a run.*object of settings"),
+        ("config.json", b'{"width": 3}', "another command of `hloenv train` may have"),
+    ],
+)
+def test_a_damaged_run_is_one_line(run, tmp_path, name, data, message) -> None:
+    folder, _, _ = run
+    copied = tmp_path / "run"
+    shutil.copytree(folder, copied)
+    if data is None:
+        (copied / name).unlink()
+    else:
+        (copied / name).write_bytes(data)
+    with pytest.raises(ArgumentError, match=message) as error:
+        train(TrainConfig.of_run(copied), copied, resume=True)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1])

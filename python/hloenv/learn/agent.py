@@ -31,6 +31,7 @@ from .config import TrainConfig
 
 _FORMAT = 1
 _KEY = "hloenv"
+_MAKER = "hloenv train pass-order"
 # Of policies without probabilities: share of actions that are drawn.
 _EXPLORATION = 0.1
 # Actions and observations are the same for all.
@@ -113,7 +114,7 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
             opcodes than its environment has now.
     """
     with damage_as(CheckpointError, f"{path} is no checkpoint of an agent"):
-        described, weights = read_checkpoint(path, _KEY)
+        described, weights = read_checkpoint(path, _KEY, maker=_MAKER)
         if described["format"] != _FORMAT:
             raise CheckpointError(
                 f"{path}: format {described['format']}, this version reads {_FORMAT}"

@@ -133,11 +133,20 @@ class FileConfig:
         """
         path = Path(folder) / _FILE
         try:
-            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ArgumentError(f"{folder} has no run to resume") from None
         except ValueError as error:
-            raise ArgumentError(f"{path}: {error}") from None
+            raise ArgumentError(f"{path} is damaged, no JSON: {error}") from None
+        try:
+            if not isinstance(values, dict):
+                raise ArgumentError("a configuration is an object of settings")
+            return cls.from_dict(values)
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"{path} is no configuration of such a run; another command of "
+                f"`hloenv train` may have begun it: {error}"
+            ) from None
 
     def write_to(self, folder: Path) -> None:
         """Writes it into the folder of a run, which is made if it does not exist.

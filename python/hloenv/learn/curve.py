@@ -42,8 +42,11 @@ def read_curve(path: Path) -> list[dict[str, str]]:
         FileNotFoundError: there is no such file.
     """
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = [dict(each) for each in csv.DictReader(file)]
+        reader = csv.DictReader(file)
+        rows = [dict(each) for each in reader]
     try:
+        if reader.fieldnames:
+            (reader.fieldnames.index("step"), reader.fieldnames.index("seconds"))
         for row in rows:
             for key in ("step", "seconds"):
                 float(row[key])

@@ -114,13 +114,15 @@ def load_gnn(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> GnnModel:
     """
     message = f"{path} is no checkpoint of hloenv train rewrite"
     with damage_as(CheckpointError, message):
-        described, weights = read_checkpoint(path, _KEY)
+        described, weights = read_checkpoint(path, _KEY, maker="hloenv train rewrite")
         _check(path, described)
         network = RewriteNetwork(**described["network"])
         network.load_state_dict(weights)
         check_finite(weights)
         network.eval()
-        return GnnModel(network, bool(described["is_joint"]), dict(described["notes"]))
+        if not isinstance(is_joint := described["is_joint"], bool):
+            raise ValueError(f"is_joint must be true or false, got {is_joint!r}")
+        return GnnModel(network, is_joint, dict(described["notes"]))
 
 
 def _check(path: str | os.PathLike[str], described: dict[str, Any]) -> None:

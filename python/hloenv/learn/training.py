@@ -139,12 +139,26 @@ class _Run:
         )
 
     def _resumed(self) -> Any:
-        model = self.algorithm.load().load(
-            self.folder / _RESUME,
-            env=self._vector_env(),
-            device="cpu",
-            custom_objects={"tensorboard_log": self._tensorboard()},
-        )
+        path = self.folder / _RESUME
+        if not path.exists():
+            raise ArgumentError(
+                f"{self.folder} lacks {_RESUME}, without which its run cannot be "
+                "resumed; start a new one in another folder"
+            )
+        vector = self._vector_env()
+        try:
+            model = self.algorithm.load().load(
+                path,
+                env=vector,
+                device="cpu",
+                custom_objects={"tensorboard_log": self._tensorboard()},
+            )
+        except Exception as error:  # zip, json and torch have no common root
+            vector.close()
+            raise ArgumentError(
+                f"{path} is damaged, or not of this run ({type(error).__name__}); "
+                "start a new run in another folder"
+            ) from None
         # Not the episodes of the first process again.
         model.set_random_seed(self._seed(model.num_timesteps))
         if (self.folder / _REPLAY).exists():

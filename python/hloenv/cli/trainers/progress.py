@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from ...errors import ArgumentError
 from .. import output
 
 
@@ -87,11 +88,20 @@ def read_report(folder: str, methods: str) -> tuple[dict[str, float], int]:
     Args:
         folder: of the run.
         methods: key of the methods in its report.
+
+    Raises:
+        ArgumentError: the report is damaged.
+        FileNotFoundError: there is none.
     """
-    text = (Path(folder) / "report.json").read_text(encoding="utf-8")
-    found = json.loads(text)
-    scores = {name: row["speedup"] for name, row in found[methods].items()}
-    return scores, len(found["modules"])
+    path = Path(folder) / "report.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        scores = {name: row["speedup"] for name, row in found[methods].items()}
+        return scores, len(found["modules"])
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ArgumentError(
+            f"{path} is not the report of a run of hloenv train"
+        ) from None
 
 
 def print_scores(scores: Mapping[str, float]) -> None:

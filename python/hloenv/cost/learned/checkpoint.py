@@ -92,7 +92,9 @@ def load_cost_model(
         from .network import Ensemble, Shape
     message = f"{path} is no checkpoint of a cost model"
     with damage_as(CostCheckpointError, message):
-        described, weights = read_checkpoint(path, _KEY)
+        described, weights = read_checkpoint(
+            path, _KEY, maker="hloenv train cost-model"
+        )
         if described["format"] != _FORMAT:
             raise CostCheckpointError(
                 f"{path}: format {described['format']}, this version reads {_FORMAT}"

@@ -111,13 +111,24 @@ def train(
 
 
 def data_of_run(folder: str | os.PathLike[str]) -> Path:
-    """The folder of the data of a run; "data" in the run's where it does not say."""
+    """The folder of the data of a run; "data" in the run's where it does not say.
+
+    Raises:
+        ArgumentError: the file that says so is damaged.
+    """
     path = Path(folder)
     try:
         named = json.loads((path / _DATA).read_text(encoding="utf-8"))
     except FileNotFoundError:
         named = "data"
-    return (path / str(named)).resolve()
+    except ValueError:
+        named = None
+    if not isinstance(named, str):
+        raise ArgumentError(
+            f"{path / _DATA} is damaged: it holds the path of the folder of the data, "
+            'as "../data"; name that folder with --data'
+        )
+    return (path / named).resolve()
 
 
 def samples_of(
@@ -235,17 +246,18 @@ class _Run:
                 )
             self.ensemble.load_state_dict(state["ensemble"])
             self.optimizer.load_state_dict(state["optimizer"])
+            self.step = int(state["step"])
+            self.rows = list(state["rows"])
+            self.losses = list(state["losses"])
+            self.best_kendall = float(state["best_kendall"])
+            self.seconds_before = float(self.rows[-1]["seconds"])
         except ArgumentError:
             raise
         except Exception as error:  # zip, pickle and torch have no common root
             raise ArgumentError(
-                f"{path} is damaged: {error}; start a new run in another folder"
+                f"{path} is damaged, or not of this run ({type(error).__name__}); "
+                "start a new run in another folder"
             ) from None
-        self.step = int(state["step"])
-        self.rows = list(state["rows"])
-        self.losses = list(state["losses"])
-        self.best_kendall = float(state["best_kendall"])
-        self.seconds_before = float(self.rows[-1]["seconds"])
 
     # --- the loop
 
