@@ -69,6 +69,7 @@ _GROUPS = {
     "geometry.py": "rotations, positions and classes; likewise",
     "tables.py": "look-ups in tables, loops of few operations, columns, losses of "
     "parts of arrays; likewise",
+    "draws.py": "random numbers; likewise",
     "pairings.py": "all pairs of two arrays, best paths, tables; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
