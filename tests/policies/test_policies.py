@@ -84,6 +84,7 @@ def test_registry_lists_the_documented_policies():
         "mix:PASS=POLICY,...",
         "search:NAME",
         "share:PROBABILITY",
+        "substitution:CHECKPOINT",
     )
     assert all(policies.describe_policy(n).summary for n in (*names, *families))
     assert [n for n in names if policies.describe_policy(n).is_random] == [
