@@ -115,6 +115,86 @@ def test_a_key_may_be_constant():
     assert_same_bits(module, changed, np.int32(3))
 
 
+SMALLER = """HloModule m
+body {{
+  s = (s32[], u32[64,{n}], u32[64,{n}], u32[{n}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = u32[64,{n}] get-tuple-element(s), index=1
+  y = u32[64,{n}] get-tuple-element(s), index=2
+  k = u32[{n}] get-tuple-element(s), index=3
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  {numbers}
+  z = u32[64,{n}] xor(y, b)
+  v = u32[64,{n}] add(x, z)
+  ROOT t = (s32[], u32[64,{n}], u32[64,{n}], u32[{n}]) tuple(next, v, z, k)
+}}
+condition {{
+  s = (s32[], u32[64,{n}], u32[64,{n}], u32[{n}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  end = s32[] constant(3)
+  ROOT r = pred[] compare(i, end), direction=LT
+}}
+ENTRY e {{
+  a = u32[64,{n}] parameter(0)
+  b = u32[64,{n}] parameter(1)
+  k = u32[{n}] parameter(2)
+  start = s32[] constant(0)
+  t = (s32[], u32[64,{n}], u32[64,{n}], u32[{n}]) tuple(start, a, b, k)
+  l = (s32[], u32[64,{n}], u32[64,{n}], u32[{n}]) while(t), condition=condition, body=body
+  x = u32[64,{n}] get-tuple-element(l), index=1
+  y = u32[64,{n}] get-tuple-element(l), index=2
+  ROOT r = u32[64,{n}] xor(x, y)
+}}
+"""
+ROW = "b = u32[64,{n}] broadcast(k), dimensions={{1}}"
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("n", "numbers", "count"),
+    [
+        (40, ROW, 1),
+        (8, "q = u32[{n}] multiply(k, k)\n  " + ROW.replace("(k)", "(q)"), 1),
+        # All of these would be computed again for each element.
+        (40, "q = u32[{n}] multiply(k, k)\n  " + ROW.replace("(k)", "(q)"), 0),
+        (
+            40,
+            "q = u32[1,1] slice(x), slice={{[0:1], [2:3]}}\n"
+            "  p = u32[] reshape(q)\n"
+            "  b = u32[64,{n}] broadcast(p), dimensions={{}}",
+            0,
+        ),
+        (
+            40,
+            "q = u32[4] slice(k), slice={{[0:40:10]}}\n"
+            "  p = u32[4,16] broadcast(q), dimensions={{0}}\n"
+            "  o = u32[64] reshape(p)\n"
+            "  b = u32[64,{n}] broadcast(o), dimensions={{0}}",
+            0,
+        ),
+        (
+            64,
+            "b = u32[64,{n}] broadcast(x), dimensions={{1,0}}",
+            0,
+        ),
+        (
+            40,
+            "p = (u32[64,{n}], u32[{n}]) tuple(x, k)\n"
+            "  q = (u32[64,{n}], u32[{n}]) opt-barrier(p)\n"
+            "  b = u32[64,{n}] get-tuple-element(q), index=0",
+            0,
+        ),
+    ],
+)
+def test_smaller_arrays_are_read_and_not_computed(n, numbers, count):
+    filled = SMALLER.format(n=n, numbers=numbers.format(n=n))
+    module = hloenv.HloModule.from_text(filled)
+    found, changed = rewritten(module)
+    assert found == count
+    assert_same_bits(module, changed, *numbers_of(module))
+
+
 LOOP = """HloModule m
 body {{
   s = (s32[], u32[{n}], {b}[{n}]) parameter(0)
@@ -155,7 +235,7 @@ def loop(*, last=JOINED, operation="multiply(y, y)", **values) -> hloenv.HloModu
     return hloenv.HloModule.from_text(LOOP.format(**values, **filled))
 
 
-def numbers(module) -> list[np.ndarray]:
+def numbers_of(module) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     found = []
     for each in module.input_specs():
@@ -187,7 +267,7 @@ def test_other_loops_of_integers(values):
     module = loop(**values)
     count, changed = rewritten(module)
     assert count == 1
-    assert_same_bits(module, changed, *numbers(module))
+    assert_same_bits(module, changed, *numbers_of(module))
 
 
 @pytest.mark.parametrize(

@@ -77,44 +77,57 @@ bool IsQuick(const HloInstruction& instruction) {
   }
 }
 
-// Whether it gives elements of its operand another place, or is without one.
-bool IsView(const HloInstruction& instruction) {
+// Whether each iteration computes this once: a number, or a few, or an array
+// that the state has, or a number or row of one for all elements. Operations on
+// other smaller arrays would be computed again for each element.
+bool IsOfFew(const HloInstruction& instruction, int64_t elements) {
+  const auto is_smaller = [&](const HloInstruction& each) {
+    return xla::ShapeUtil::ElementsIn(each.shape()) < elements;
+  };
   switch (instruction.opcode()) {
-    case HloOpcode::kBroadcast:
-    case HloOpcode::kConstant:
     case HloOpcode::kGetTupleElement:
-    case HloOpcode::kReshape:
-    case HloOpcode::kSlice:
       return true;
+    case HloOpcode::kBroadcast:
+      return is_smaller(*instruction.operand(0));
+    case HloOpcode::kReshape:
+      return is_smaller(instruction);
+    case HloOpcode::kConstant:
+      return HasFewElements(instruction);
     default:
-      return false;
+      return HasFewElements(instruction) &&
+             absl::c_all_of(instruction.operands(),
+                            [](const auto* operand) {
+                              return HasFewElements(*operand);
+                            }) &&
+             (instruction.opcode() == HloOpcode::kSlice ||
+              IsQuick(instruction));
   }
 }
 
 // Whether the iterations are quick operations on arrays of the shape of
-// `array`, element by element, and on smaller ones, and few of them.
+// `array`, element by element, and on few numbers, and few of them.
 bool IsOfRounds(const FoundLoop& found, const xla::Shape& array) {
   if (found.counted.trips > kMostRounds) return false;
   const int64_t elements = xla::ShapeUtil::ElementsIn(array);
-  const auto is_whole = [&](const HloInstruction& each) {
-    return xla::ShapeUtil::SameDimensions(each.shape(), array);
-  };
   int64_t arrays = 0;
   int64_t operations = 0;
   for (const HloInstruction* each : found.loop->while_body()->instructions()) {
-    if (!each->shape().IsArray()) continue;  // a state, or a part of one
+    if (!each->shape().IsArray()) {  // a state, or a part of one
+      if (each->opcode() != HloOpcode::kTuple &&
+          each->opcode() != HloOpcode::kParameter) {
+        return false;
+      }
+      continue;
+    }
     if (!IsOfIntegers(*each)) return false;
-    const bool is_part = each->opcode() == HloOpcode::kGetTupleElement;
-    arrays += is_part && is_whole(*each) && ElementOf(*each) >= 0 ? 1 : 0;
+    const bool is_whole = xla::ShapeUtil::SameDimensions(each->shape(), array);
+    arrays += is_whole && ElementOf(*each) >= 0 ? 1 : 0;
     operations += IsQuick(*each) ? 1 : 0;
     const bool is_smaller =
         xla::ShapeUtil::ElementsIn(each->shape()) < elements;
-    const bool is_broadcast = each->opcode() == HloOpcode::kBroadcast;
     const bool is_known =
-        IsQuick(*each) ||
-        (is_smaller ? IsView(*each)
-                    : is_whole(*each) && (is_part || is_broadcast));
-    if (!is_known || (!is_smaller && !is_whole(*each))) return false;
+        IsOfFew(*each, elements) || (is_whole && IsQuick(*each));
+    if (!is_known || !(is_whole || is_smaller)) return false;
   }
   return arrays <= kMostArrays && operations > 0 &&
          operations * found.counted.trips <= kMostOperations;
