@@ -30,6 +30,7 @@ from .imitation import Example, read_lines
 # different places is of no matter.
 _SHARE = 0.5
 _LEAST = 1e-4
+_CHUNK = 8  # modules that are estimated before a search looks at the clock
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ def search(
     actions: list[int] = []
     right: list[tuple[int, ...]] = []
     end = time.monotonic() + seconds
-    while not env.is_over and env.candidates() and time.monotonic() < end:
-        costs = _costs(estimator, [each.module for each in env.candidates()])
+    while not env.is_over and env.candidates():
+        costs = _costs_until(end, estimator, [each.module for each in env.candidates()])
+        if costs is None:
+            break
         right.append(tuple(np.flatnonzero(_right(cost, costs)).tolist()))
         action = 0 if right[-1] == (0,) else 1 + int(np.argmin(costs))
         if rng.random() < wandering:
@@ -144,6 +147,18 @@ def read_walks(path: Path) -> list[Walk]:
             tuple(tuple(map(int, each)) for each in row["right"]),
         ),
     )
+
+
+def _costs_until(
+    end: float, estimator: Estimator, modules: Sequence[HloModule]
+) -> Float64Array | None:
+    """The costs; None where they are not known by `end`, a time of the clock."""
+    found = []
+    for start in range(0, len(modules), _CHUNK):
+        if time.monotonic() >= end:
+            return None
+        found.append(_costs(estimator, modules[start : start + _CHUNK]))
+    return np.concatenate(found)
 
 
 def _right(cost: float, costs: Float64Array) -> BoolArray:
