@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,14 +18,18 @@ from hloenv.envs import SubstitutionEnv
 from hloenv.errors import ArgumentError
 from hloenv.learn.substitution_config import SubstitutionConfig
 from hloenv.learn.substitution_imitation import search
-from hloenv.learn.substitution_policy import SubstitutionPolicy
+from hloenv.learn.substitution_policy import ROOM, SubstitutionPolicy
 from hloenv.learn.substitution_training import train_substitution
 from hloenv.policies import get_policy
 from hloenv.policies.base import PolicySpecError
 from hloenv.search.spaces import get_space
+from hloenv.substitution.candidates import Expander
 from substitution.modules import sum_of_products
 
-pytestmark = pytest.mark.needs("torch_geometric", "safetensors", "tensorboard")
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.needs("torch_geometric", "safetensors", "tensorboard"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +70,7 @@ def rounds_of(policy, module) -> list[int]:
 
 
 def test_rounds_make_what_the_agent_makes(policy):
-    found = policy.agent.improve(sum_of_products())
+    found = policy.agent.improve(sum_of_products(), room=ROOM)
     steps = len(found.path)
     assert 0 < steps < policy.usual_rounds
     for _ in range(2):  # another module, though equal, is another episode
@@ -123,3 +129,44 @@ def test_a_search_ends_after_its_time(folder):
     for bad in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ArgumentError, match="search_seconds"):
             dataclasses.replace(config, search_seconds=bad)
+
+
+def test_the_shipped_agent_takes_forms():
+    """A depthwise convolution as shifted multiplications, tiny products without a dot."""
+
+    def depthwise(image, kernel):
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            *(image, kernel, (1, 1), "SAME"),
+            dimension_numbers=dimensions,
+            feature_group_count=64,
+        )
+
+    shapes = jnp.zeros((1, 56, 56, 64)), jnp.zeros((3, 3, 1, 64))
+    small = jnp.zeros((10_000, 4, 4))
+    for function, arrays, opcode in (
+        (depthwise, shapes, "convolution"),
+        (jnp.matmul, (small, small), "dot"),
+    ):
+        module = hloenv.HloModule.from_jax(function, *arrays)
+        assert opcode in module.opcode_counts()
+        _, decided = rounds_of(get_policy("substitution"), module)
+        assert opcode not in decided.opcode_counts()
+
+
+def test_candidates_of_small_modules_have_room():
+    module = hloenv.HloModule.from_text(
+        """HloModule m
+ENTRY e {
+  a = f32[1000,4,4] parameter(0)
+  b = f32[1000,4,4] parameter(1)
+  ROOT c = f32[1000,4,4] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0},
+    lhs_contracting_dims={2}, rhs_contracting_dims={1}
+}"""
+    )
+    rules = []
+    for room in (0, 100):
+        expander = Expander(["dot-forms"], room=room)
+        found = expander.expand(module, max_instructions=expander.limit(module))
+        rules.append({each.rule for each in found.candidates})
+    assert "unrolled" in rules[1] - rules[0]

@@ -76,6 +76,7 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         max_steps: int = 50,
         max_candidates: int = 500,
         max_growth: float = 2.0,
+        room: int = 0,
         render_mode: str | None = None,
     ) -> None:
         """Makes the environment.
@@ -89,6 +90,7 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
             max_candidates: of one module; further ones are left out.
             max_growth: candidates with more than so many times the instructions of the
                 start are left out.
+            room: instructions that a candidate may add to a small module in any case.
             render_mode: None, "ansi" or "rgb_array".
 
         Raises:
@@ -98,7 +100,7 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         """
         check_limit("max_candidates", max_candidates)
         self.expander = Expander(
-            passes, max_candidates=max_candidates, max_growth=max_growth
+            passes, max_candidates=max_candidates, max_growth=max_growth, room=room
         )
         self.max_candidates = max_candidates
         self.rule = ""
@@ -201,7 +203,10 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         assert isinstance(twin, SubstitutionEnv)
         own = self.expander
         twin.expander = Expander(
-            own.passes, max_candidates=own.max_candidates, max_growth=own.max_growth
+            own.passes,
+            max_candidates=own.max_candidates,
+            max_growth=own.max_growth,
+            room=own.room,
         )
         twin._expanded = None
         twin._starts = {}

@@ -58,7 +58,7 @@ class SubstitutionAgent:
     notes: dict[str, Any]
 
     def improve(
-        self, module: HloModule, estimator: Estimator | None = None
+        self, module: HloModule, estimator: Estimator | None = None, *, room: int = 0
     ) -> Substituted:
         """The module of one episode, in which the likeliest action is taken.
 
@@ -68,12 +68,13 @@ class SubstitutionAgent:
             module: before layout assignment.
             estimator: by which the episode's cheapest module counts; without one, its
                 last, and the costs are NaN.
+            room: instructions that a candidate may add to a small module in any case.
 
         Raises:
             ArgumentError: the module cannot be estimated.
             HloEnvError: a pass fails on the module.
         """
-        env = self.config.make_env(module)
+        env = self.config.make_env(module, room=room)
         env.skip_rewards()
         return play(env, self.chooser(env), estimator)
 

@@ -134,8 +134,14 @@ class SubstitutionConfig(FileConfig):
         # X-RLflow's network does not see how many steps are left.
         return {"bootstraps": self.agent == "xrlflow"} | self.ppo
 
-    def make_env(self, benchmark: str | HloModule | None = None) -> SubstitutionEnv:
+    def make_env(
+        self, benchmark: str | HloModule | None = None, *, room: int = 0
+    ) -> SubstitutionEnv:
         """The environment; of `train` by default.
+
+        Args:
+            benchmark: of its episodes.
+            room: of candidates of small modules, as in `SubstitutionEnv`.
 
         Raises:
             ArgumentError: no such benchmark or reward.
@@ -147,4 +153,5 @@ class SubstitutionConfig(FileConfig):
             reward=self.reward_of_step,
             max_steps=self.max_steps,
             max_candidates=self.max_candidates,
+            room=room,
         )

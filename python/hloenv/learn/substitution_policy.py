@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from ..substitution.candidates import Candidate
 
 
+# Instructions that a form of one operation may add to a small module, which trainings
+# do not start from.
+ROOM = 200
+
+
 class SubstitutionPolicy:
     """Takes the agent's likeliest substitution, or keeps every original at the end.
 
@@ -66,7 +71,7 @@ class _Episode:
     """Of one module."""
 
     def __init__(self, agent: SubstitutionAgent, module: HloModule) -> None:
-        self._env: SubstitutionEnv = agent.config.make_env(module)
+        self._env: SubstitutionEnv = agent.config.make_env(module, room=ROOM)
         self._env.skip_rewards()
         self._choose: Callable[[Any], int] = agent.chooser(self._env)
         self._observation, _ = self._env.reset()

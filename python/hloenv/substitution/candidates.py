@@ -94,6 +94,8 @@ class Expander:
         max_candidates: of one module; further ones are left out.
         max_growth: candidates with more than so many times the instructions of the
             start are left out, which ends rules that go on forever.
+        room: instructions that a candidate may add to a small module in any case: a
+            form of one operation may have dozens.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Expander:
         *,
         max_candidates: int = 500,
         max_growth: float = 2.0,
+        room: int = 0,
     ) -> None:
         """Makes an expander.
 
@@ -125,6 +128,7 @@ class Expander:
             raise ArgumentError("substitutions need at least one candidate pass")
         self.max_candidates = max_candidates
         self.max_growth = max_growth
+        self.room = room
         self._forget()
 
     def _forget(self) -> None:
@@ -133,7 +137,7 @@ class Expander:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("passes", "max_candidates", "max_growth")
+        names = ("passes", "max_candidates", "max_growth", "room")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -142,7 +146,8 @@ class Expander:
 
     def limit(self, start: HloModule) -> int:
         """The largest number of instructions of a candidate."""
-        return int(self.max_growth * start.instruction_count)
+        count = start.instruction_count
+        return max(int(self.max_growth * count), count + self.room)
 
     def expand(self, module: HloModule, *, max_instructions: int) -> Expansion:
         """The substitutions of a module.
