@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the modules that the shipped agent of substitutions is trained on.
+"""Writes the modules that an agent of substitutions is trained on.
 
     python scripts/reports/export_examples.py -o build/substitution_modules
 

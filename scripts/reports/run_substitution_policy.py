@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped agent that substitutes, on held-out programs, beside the fixed rules.
+"""An agent that substitutes, on held-out programs, beside the fixed rules.
 
-    python scripts/reports/run_substitution_policy.py --modules 24 \
-        --doc docs/results/substitution_policy.md
+    python scripts/reports/run_substitution_policy.py runs/substitution/best.safetensors
 
 The agent takes one substitution, or one form of an operation, in each round, and
 estimates nothing; the rules are those of `hloenv.jit`. jaxlib compiles what they make,
@@ -30,21 +29,17 @@ from hloenv.bench.statistics import (
     total_speedup,
 )
 from hloenv.cli import main as run_command
-from hloenv.learn.substitution_agent import DEFAULT_CHECKPOINT
 from reporting import head, parser_of, write_page
 
 SPACE = "substitutions"
-# Names on the page.
-METHODS = {
-    f"{SPACE}/substitution": "the agent, without estimates",
-    "forms/known-forms": "fixed rules of `hloenv.jit`",
-}
+RULES = "forms/known-forms"
 _BEST = 8  # programs that are shown
 
 
 def arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = parser_of(__doc__)
+    parser.add_argument("agent", type=Path, metavar="CHECKPOINT")
     parser.add_argument("--split", default="test", help="test, validation or unseen")
     parser.add_argument("--extent", default="real", help="small or real")
     parser.add_argument("--modules", type=int, help="size of a sample of the modules")
@@ -54,6 +49,12 @@ def arguments() -> argparse.Namespace:
         "-o", "--output", type=Path, default=Path("bench/substitution_policy")
     )
     return parser.parse_args()
+
+
+def methods_of(args: argparse.Namespace) -> dict[str, str]:
+    """Their names on the page; the agent is the first."""
+    agent = f"{SPACE}/substitution:{args.agent}"
+    return {agent: "the agent, without estimates", RULES: "fixed rules of `hloenv.jit`"}
 
 
 def rows_of(args: argparse.Namespace) -> list[Row]:
@@ -68,19 +69,19 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
         value = getattr(args, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
-    for method in METHODS:
+    for method in methods_of(args):
         words += ["-c", method]
     if code := run_command(words):
         sys.exit(code)
     return read_parquet(args.output / "results.parquet")
 
 
-def lines_of(rows: Sequence[Row]) -> list[str]:
+def lines_of(rows: Sequence[Row], methods: dict[str, str]) -> list[str]:
     """The tables: of the methods, by duration, and of the largest gains."""
-    own = {name: [row for row in rows if row.method == name] for name in METHODS}
+    own = {name: [row for row in rows if row.method == name] for name in methods}
     times = baselines_ns(rows)
     cells, durations = [], []
-    for name, title in METHODS.items():
+    for name, title in methods.items():
         each, found = headline(own[name]), own[name]
         seconds = [row.decide_s for row in found if math.isfinite(row.decide_s)]
         worst = min(row.speedup if row.is_ok else 1.0 for row in found)
@@ -99,7 +100,7 @@ def lines_of(rows: Sequence[Row]) -> list[str]:
             for kind, part in by_duration(found, times).items()
         ]
     best = sorted(
-        own[f"{SPACE}/substitution"],
+        own[next(iter(methods))],
         key=lambda row: -(row.speedup if row.is_ok else 1.0),
     )[:_BEST]
     gains = [
@@ -125,16 +126,16 @@ def main() -> None:
     """Measures, and writes the page."""
     args = arguments()
     rows = rows_of(args)
-    described, _ = read_checkpoint(DEFAULT_CHECKPOINT, "hloenv")
+    described, _ = read_checkpoint(args.agent, "hloenv")
     modules = len({row.module for row in rows})
-    lines = head("The shipped agent that substitutes")
+    lines = head("An agent that substitutes")
     lines += [
         f"* {modules} modules of the split {args.split}, {args.extent} extents, on "
         f"{args.threads} core, compiled by jaxlib; speed-up over the module as it is: "
         "geometric mean over programs, intervals by repository, an error counts as 1; "
         f"in the space {SPACE}, the rules in forms",
         f"* the agent's training: `{json.dumps(described['notes'])}`",
-        *lines_of(rows),
+        *lines_of(rows, methods_of(args)),
     ]
     write_page(lines, args.doc)
 

@@ -56,7 +56,7 @@ examples:
   hloenv optimize model.hlo --pass algsimp --pass cse -o decided.hlo
   hloenv optimize train.py:step --pass algsimp --policy random --seed 7 -o d.hlo --force
   hloenv optimize model.hlo --policy pass-order --measure
-  hloenv optimize model.hlo --policy substitution --measure
+  hloenv optimize model.hlo --policy substitution:runs/a/best.safetensors --measure
   hloenv optimize net.py:step --pass algsimp --engine jaxlib --measure
 """
 _PASS_ORDER = "pass-order"

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +33,6 @@ from .scores import Decisions
 from .substitution_config import SubstitutionConfig
 from .xrlflow import XRLflowNetwork
 
-DEFAULT_CHECKPOINT = Path(__file__).with_name("substitution.safetensors")
 _FORMAT = 1
 _KEY = "hloenv"
 _KIND = "substitution"
@@ -114,10 +112,8 @@ class SubstitutionAgent:
         write_checkpoint(path, _KEY, described, self.network.state_dict())
 
 
-def load_substitution_agent(
-    path: str | os.PathLike[str] = DEFAULT_CHECKPOINT,
-) -> SubstitutionAgent:
-    """Reads a checkpoint, by default the shipped one; nothing in it is executed.
+def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
+    """Reads a checkpoint; nothing that is in it is executed.
 
     Raises:
         FileNotFoundError: there is none.

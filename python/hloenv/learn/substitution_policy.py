@@ -36,9 +36,8 @@ class SubstitutionPolicy:
         usual_rounds: the longest episode.
     """
 
-    def __init__(self, agent: SubstitutionAgent | None = None) -> None:
-        """Uses the shipped agent by default."""
-        self.agent = load_substitution_agent() if agent is None else agent
+    def __init__(self, agent: SubstitutionAgent) -> None:
+        self.agent = agent
         self.usual_passes: tuple[Pass | Pipeline, ...] = tuple(
             self.agent.config.pipelines()
         )
@@ -108,11 +107,6 @@ def _place_of(taken: Candidate, alternatives: Alternatives) -> tuple[int, int]:
         f"the agent substitutes {taken.name}, which is not among the alternatives: "
         "capture the passes of policy.usual_passes, all of them together"
     )
-
-
-def make_shipped(_: int) -> SubstitutionPolicy:
-    """The policy "substitution", for any seed."""
-    return SubstitutionPolicy()
 
 
 def make_from_checkpoint(path: str, _: int) -> SubstitutionPolicy:

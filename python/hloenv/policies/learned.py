@@ -16,11 +16,6 @@ register_policy(
     "hloenv.learn.gnn:make_from_checkpoint",
 )
 register_policy(
-    "substitution",
-    "the agent shipped with hloenv takes one substitution or form in each round",
-    "hloenv.learn.substitution_policy:make_shipped",
-)
-register_policy(
     "substitution:CHECKPOINT",
     "an agent that `hloenv train substitution` has trained takes one in each round",
     "hloenv.learn.substitution_policy:make_from_checkpoint",
