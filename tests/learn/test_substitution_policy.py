@@ -54,7 +54,7 @@ def policy(folder) -> SubstitutionPolicy:
     return get_policy(f"substitution:{folder / 'run' / 'best.safetensors'}")
 
 
-def rounds_of(policy, module) -> list[int]:
+def rounds_of(policy, module) -> tuple[list[int], hloenv.HloModule]:
     """How many alternatives each round accepts, and the module at the end."""
     env, accepted = hloenv.HloEnv(module), []
     for _ in range(policy.usual_rounds):

@@ -436,8 +436,7 @@ PassInfo FusionCutsPass() {
       "compute again for each reader at another place, or an element at a time "
       "in the loop of a sum, or for each number that it is broadcast to, loops "
       "over large arrays with four iterations in each, short ones over "
-      "integers "
-      "as a kernel, and rolled arrays with their ends on both sides; "
+      "integers as a kernel, and rolled arrays with their ends on both sides; "
       "and concatenations for sums of padded arrays. "
       "Run it before layout assignment.",
       FusionCutRules(), [](const Options& options) {

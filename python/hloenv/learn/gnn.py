@@ -270,7 +270,5 @@ def make_from_checkpoint(path: str, _: int) -> GnnPolicy:
     """
     try:
         return GnnPolicy(load_gnn(path))
-    except FileNotFoundError:
-        raise PolicySpecError(
-            f"gnn:{path}: there is no file {path}; `hloenv train rewrite` makes one"
-        ) from None
+    except FileNotFoundError as error:
+        raise PolicySpecError(f"gnn:{path}: {error}") from None

@@ -123,7 +123,9 @@ def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
     """
     message = f"{path} is no checkpoint of hloenv train substitution"
     with damage_as(CheckpointError, message):
-        described, weights = read_checkpoint(path, _KEY)
+        described, weights = read_checkpoint(
+            path, _KEY, maker="hloenv train substitution"
+        )
         if (described["kind"], described["format"]) != (_KIND, _FORMAT):
             raise ValueError(f"it holds {described['kind']!r}")
         if described["features"] != feature_names():

@@ -48,7 +48,7 @@ class SubstitutionPolicy:
         """[A] choices: of one alternative, or none.
 
         Raises:
-            ArgumentError: the alternatives are not those of `passes`.
+            ArgumentError: the alternatives are not those of `usual_passes`.
             HloEnvError: a pass fails on the module.
         """
         decisions = alternatives.reject_all()
@@ -118,8 +118,5 @@ def make_from_checkpoint(path: str, _: int) -> SubstitutionPolicy:
     """
     try:
         return SubstitutionPolicy(load_substitution_agent(path))
-    except FileNotFoundError:
-        raise PolicySpecError(
-            f"substitution:{path}: there is no file {path}; `hloenv train "
-            "substitution` makes one"
-        ) from None
+    except FileNotFoundError as error:
+        raise PolicySpecError(f"substitution:{path}: {error}") from None
