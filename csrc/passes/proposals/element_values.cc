@@ -23,7 +23,7 @@ using xla::HloOpcode;
 using xla::Literal;
 using Element = ElementValues::Element;
 
-constexpr int64_t kMaxSteps = 4096;
+constexpr int64_t kMaxValueSteps = 4096;
 
 std::vector<int64_t> IndexAt(const xla::Shape& shape, int64_t place) {
   std::vector<int64_t> index(shape.dimensions().size());
@@ -104,7 +104,7 @@ double ToleranceOf(xla::PrimitiveType type) {
 Element ElementValues::Of(const HloInstruction& array, int64_t place) {
   const auto found = known_.find({&array, place});
   if (found != known_.end()) return found->second;
-  if (++steps_ > kMaxSteps) return nullptr;
+  if (++steps_ > kMaxValueSteps) return nullptr;
   Element value =
       given_.contains(&array) ? MadeUp(array, place) : Computed(array, place);
   known_[{&array, place}] = value;

@@ -15,7 +15,6 @@ import numpy as np
 
 from .._native import core, is_text
 from ..errors import PassError, PassOptionError, UnknownPassError
-from ..process.forked import FOLDING, enter_pipeline
 from .decided import changed_since
 from .module import HloModule, as_module
 from .numerics import numerics_of
@@ -334,12 +333,8 @@ def to_core(pipeline: Pipeline, module: HloModule | None = None) -> core.Pipelin
 
     Raises:
         PassError: a pass in Python is to run, or is one of several.
-        ForkError: it folds constants, and this process was forked from one in which
-            XLA's pipeline had run.
     """
     for name in pass_names([pipeline]):
-        if name == FOLDING:
-            enter_pipeline()
         if (own := find_pass(name)) is None:
             continue
         (first, *others) = pipeline.passes

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from .._native import core, is_text
 from ..errors import PositionError
-from ..process.forked import enter_pipeline
 from .decided import has_rejections, moved_on, pass_names_of
 from .module import as_module, decided_of
 from .position import PipelinePosition, as_tuple
@@ -112,10 +111,8 @@ def list_stages(module: ModuleLike) -> tuple[Stage, ...]:
 
     Raises:
         CompileError: a pass fails on the module.
-        ForkError: this process was forked from one in which XLA's pipeline had run.
     """
     module = as_module(module)
-    enter_pipeline()
     stages = core.list_stages(
         module._core, as_tuple(module.position), decided_of(module)
     )
@@ -139,7 +136,6 @@ def run_until(module: ModuleLike, where: str, *, occurrence: int = 1) -> HloModu
     Raises:
         PositionError: the pipeline does not reach the position, or is past it.
         CompileError: a pass fails on the module.
-        ForkError: this process was forked from one in which XLA's pipeline had run.
     """
     is_number = isinstance(occurrence, int) and not isinstance(occurrence, bool)
     if not is_text(where) or not is_number or not 1 <= occurrence < 2**31:
@@ -148,7 +144,6 @@ def run_until(module: ModuleLike, where: str, *, occurrence: int = 1) -> HloModu
             f"1, got {where!r} and {occurrence!r}"
         )
     module = as_module(module)
-    enter_pipeline()
     stopped, place = core.run_until(
         module._core, where, occurrence, as_tuple(module.position), decided_of(module)
     )
@@ -173,10 +168,8 @@ def finish(module: ModuleLike, *, decided: Collection[str] = ()) -> HloModule:
     Raises:
         PositionError: the pipeline does not reach the module's position again.
         CompileError: a pass fails on the module.
-        ForkError: this process was forked from one in which XLA's pipeline had run.
     """
     module = as_module(module)
     entries = sorted({*module._decided, *decided})
-    enter_pipeline()
     finished = core.finish(module._core, as_tuple(module.position), entries)
     return type(module)._wrap(finished, decided=moved_on(module._decided))

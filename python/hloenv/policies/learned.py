@@ -17,6 +17,6 @@ register_policy(
 )
 register_policy(
     "substitution:CHECKPOINT",
-    "an agent that `hloenv train substitution` has trained takes one choice in each",
+    "an agent that `hloenv train substitution` has trained takes one choice a round",
     "hloenv.learn.substitution_policy:make_from_checkpoint",
 )

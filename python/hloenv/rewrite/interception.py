@@ -34,7 +34,6 @@ from ..hlo.module import HloModule, as_module
 from ..hlo.passes import as_pipeline, to_core
 from ..hlo.pipeline import is_needed
 from ..hlo.position import PipelinePosition
-from ..process.forked import enter_pipeline
 from .alternatives import Alternatives, Decisions, as_decisions
 from .given_graph import GivenGraph
 from .placement import at_place
@@ -264,7 +263,6 @@ class Interception:
 
     def __init__(self, module: HloModule, target: str) -> None:
         """Starts the compile; use `intercept`."""
-        enter_pipeline()
         self.target = target
         self._core = core.Interception(module._core, target)
         self._module: HloModule | None = None

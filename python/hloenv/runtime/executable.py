@@ -16,7 +16,6 @@ from ..errors import ArgumentError, CompileError
 from ..hlo import pipeline
 from ..hlo.module import as_module
 from ..process import child
-from ..process.forked import enter_pipeline
 from . import ffi
 from .buffers import place_array
 from .jaxlib import JaxlibExecutable, compile_by_jaxlib, time_calls
@@ -137,7 +136,6 @@ def compile(
         return _compile_by_jaxlib(module, finish, options)
     final = legalized(module, finish)
     started_ns = time.perf_counter_ns()
-    enter_pipeline()
     compiled = core.compile(final._core)
     return Executable(compiled, final, time.perf_counter_ns() - started_ns)
 
