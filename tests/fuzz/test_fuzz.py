@@ -75,6 +75,7 @@ def test_modules_of_large_arrays_reach_the_rules_for_real_sizes() -> None:
     cuts = ("bounded", "halo", "repeated", "rounds")
     assert {("fusion-cuts", rule) for rule in cuts} <= found
     assert ("convolution-forms", "toeplitz") in found
+    assert ("reduce-forms", "prefixes") in found
     num_rules = {name: sum(each[0] == name for each in found) for name in passes}
     assert num_rules["convolution-forms"] >= 4, num_rules
     assert num_rules["reduce-forms"] >= 4, num_rules

@@ -112,10 +112,12 @@ const Rule& ChainRule() {
 
 absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      ChainRule(),       BlockedRule(),    ColumnsRule(),     FoldedRule(),
-      WindowChainRule(), DimensionsRule(), SelectChainRule(), PackedIndexRule(),
-      KeyedIndexRule(),  ScanRule(),       ScanGroupsRule(),  ScatterRowsRule(),
-      ScatterIntoRule(), FoldedSumRule(),  SideBySideRule(),  SqueezedRule()};
+      ChainRule(),       BlockedRule(),     ColumnsRule(),
+      FoldedRule(),      WindowChainRule(), DimensionsRule(),
+      SelectChainRule(), PackedIndexRule(), KeyedIndexRule(),
+      ScanRule(),        ScanGroupsRule(),  PrefixesRule(),
+      ScatterRowsRule(), ScatterIntoRule(), FoldedSumRule(),
+      SideBySideRule(),  SqueezedRule()};
   return *rules;
 }
 
@@ -298,7 +300,9 @@ PassInfo ReduceFormsPass() {
       "over rows and short columns of groups; the largest integers of parts of "
       "rows; one reduction for the "
       "index of an extreme element; loops for cumulative reductions, for long "
-      "ones of functions of arrays that are broadcast to each other, and for "
+      "ones of functions of arrays that are broadcast to each other, for "
+      "results "
+      "for all prefixes of rows (jax.lax.associative_scan), and for "
       "scatters into columns; and a scatter into an array for its sum with one "
       "into zeros. Run it before layout assignment. Integer "
       "results are exact; floats may round differently, as "

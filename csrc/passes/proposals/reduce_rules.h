@@ -51,6 +51,7 @@ const Rule& FoldedSumRule();    // folded_reduce.cc
 const Rule& WindowChainRule();  // window_forms.cc
 const Rule& DimensionsRule();   // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc
+const Rule& PrefixesRule();     // prefix_scan.cc
 const Rule& ScanRule();         // scan_forms.cc
 const Rule& ScanGroupsRule();   // scan_forms.cc
 const Rule& ScatterIntoRule();  // scatter_into.cc

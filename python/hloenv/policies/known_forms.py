@@ -142,6 +142,7 @@ _AS_OFFERED = (
     "blocked",
     "copies",
     "iterations",
+    "prefixes",
     "rounds",
     "scatter_into",
     "scatter_rows",

@@ -17,6 +17,7 @@ from .builder import ArrayType, Computation, Value
 from .effects import EffectSteps
 from .elementwise import ElementSteps
 from .grids import GridSteps
+from .prefixes import PrefixSteps
 from .shapes import ShapeSteps
 
 Kind = Literal["seed", "wide", "grid"]
@@ -277,7 +278,7 @@ class _Generator(ElementSteps, ShapeSteps, EffectSteps):
         self._callee([self._type(), self._type()], None)
 
 
-class _Grids(GridSteps, _Generator):
+class _Grids(GridSteps, PrefixSteps, _Generator):
     """Modules of large arrays."""
 
     max_elements = 16_000
@@ -353,6 +354,7 @@ class _Grids(GridSteps, _Generator):
             (self._halves, 2),
             (self._window, 3),
             (self._cumulative, 2),
+            (self._prefixes, 1),
             (self._grid_convolution, 3),
             (self._long_filter, 1),
             (self._product, 2),
