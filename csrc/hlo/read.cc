@@ -14,6 +14,7 @@
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/parser/hlo_parser.h"
+#include "xla/hlo/transforms/expanders/dynamic_index_splitter.h"
 #include "xla/service/hlo.pb.h"
 #include "xla/service/hlo_verifier.h"
 #include "xla/service/layout_assignment.h"
@@ -191,8 +192,44 @@ auto CatchAll(absl::string_view kind, Function function)
   }
 }
 
+// A dynamic slice whose starts are one array, as older versions of XLA wrote
+// it; null if there is none.
+const xla::HloInstruction* SliceWithOneStart(const xla::HloModule& hlo) {
+  for (const xla::HloComputation* computation : hlo.computations()) {
+    for (const xla::HloInstruction* instruction : computation->instructions()) {
+      const auto* slice =
+          xla::DynCast<xla::HloDynamicIndexInstruction>(instruction);
+      if (slice == nullptr) continue;
+      const xla::HloInstruction* start =
+          slice->operand(slice->first_index_operand_number());
+      if (!start->shape().dimensions().empty()) return slice;
+    }
+  }
+  return nullptr;
+}
+
+// XLA's evaluator and simplifiers misread such a slice, or crash on it, but its
+// verifier takes it.
+absl::Status SplitStarts(xla::HloModule* hlo) {
+  if (SliceWithOneStart(*hlo) == nullptr) return absl::OkStatus();
+  if (!hlo->has_schedule()) {
+    HLOENV_RETURN_IF_ERROR(xla::DynamicIndexSplitter().Run(hlo).status());
+  }
+  const xla::HloInstruction* left = SliceWithOneStart(*hlo);
+  if (left == nullptr) return absl::OkStatus();
+  return Error(
+      kInvalidModuleError,
+      absl::StrCat("instruction '", left->name(),
+                   "' has its starts in one array, as older versions of XLA "
+                   "wrote it, in a fusion or a scheduled module; give it a "
+                   "scalar for each dimension"));
+}
+
 absl::StatusOr<Module> Finish(OwnedHlo hlo, const ReadOptions& options) {
-  if (options.verify) HLOENV_RETURN_IF_ERROR(VerifyHlo(hlo.get()));
+  if (options.verify) {
+    HLOENV_RETURN_IF_ERROR(VerifyHlo(hlo.get()));
+    HLOENV_RETURN_IF_ERROR(SplitStarts(hlo.get()));
+  }
   return Module(std::move(hlo));
 }
 

@@ -113,8 +113,6 @@ const std::vector<SkipRule>& SkipRules() {
       {"general-fusion", "cpu_multi_output_fusion",
        "would apply rejected fusions, with several outputs"},
       {"general-fusion", "fusion", "would apply rejected fusions"},
-      {"simplify-conditional", "conditional-to-select",
-       "also replaces conditionals with selects"},
   });
   return *rules;
 }
@@ -131,6 +129,8 @@ const std::vector<NeededPass>& NeededPasses() {
        "the backend crashes on casts that change the number of elements"},
       {"cholesky_expander", kNoEmitter},
       {"comparison-expander", "the backend compares floats in no total order"},
+      {"conditional-to-select",
+       "the backend has no conditionals in what an operation applies"},
       {"convolution-group-converter",
        "the backend has no convolutions with batch groups"},
       {"copy-insertion", "without its copies, buffers are overwritten in use"},

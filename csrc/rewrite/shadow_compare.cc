@@ -18,6 +18,7 @@
 // replaced d with m (see Recorder), so n has the same value with either
 // operand. An instruction with another operand that was not declared equal has
 // another value, and is part of a replacement.
+#include "absl/algorithm/container.h"
 #include "rewrite/equivalence.h"
 #include "rewrite/in_place.h"
 #include "rewrite/recorder.h"
@@ -352,16 +353,37 @@ void Shadow::FindOrigins() {
   }
 }
 
+static bool HasBuffer(const xla::Shape& shape) {
+  return shape.IsTuple()
+             ? absl::c_any_of(shape.tuple_shapes(),
+                              [](const auto& each) { return HasBuffer(each); })
+             : shape.IsBuffer();
+}
+
+// Whether its result or an operand has a buffer, of which XLA's verifier checks
+// who writes it.
+static bool HasBuffer(const HloInstruction& instruction) {
+  const auto has = [](const HloInstruction* each) {
+    return HasBuffer(each->shape());
+  };
+  return has(&instruction) || absl::c_any_of(instruction.operands(), has);
+}
+
 // As ReplacedEffect, for new instructions. Also finds effects without users,
 // such as a dead collective that gets a channel.
 std::string Shadow::AddedEffect() const {
   for (const HloComputation* image : computation_image_) {
     if (image == nullptr) continue;
     for (const HloInstruction* instruction : image->instructions()) {
-      if (OriginOf(instruction) < 0 && instruction->HasSideEffect()) {
+      if (OriginOf(instruction) >= 0) continue;
+      if (instruction->HasSideEffect()) {
         return absl::StrCat(
             "it adds '", instruction->name(),
             "', which has side effects that must happen exactly once");
+      }
+      if (HasBuffer(*instruction)) {
+        return absl::StrCat("it adds '", instruction->name(),
+                            "', and a buffer has only one writer");
       }
     }
   }
