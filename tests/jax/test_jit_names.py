@@ -67,3 +67,24 @@ def test_a_long_message_is_cut_between_words():
     assert len(text) <= 300
     assert text.startswith("first line marked marked")
     assert text.endswith("marked ...")
+
+
+def test_what_is_printed_names_the_function():
+    assert repr(hloenv.jit(filtered)).startswith("<hloenv.jit of <function filtered")
+
+
+def test_operations_that_cannot_be_read_leave_it_plain_without_a_warning():
+    # jax draws by an operation that is newer than the wheel's XLA.
+    key = jax.random.key(0, impl="philox4x32")
+
+    def noisy(key, x):
+        return jnp.sin(x) ** 2.5 + jax.random.uniform(key, x.shape)
+
+    x = jnp.linspace(0.01, 1, 20_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for budget in (0, 0.5):
+            fast = hloenv.jit(noisy, remember=False, budget=budget)
+            for _ in range(2):
+                assert_same(fast(key, x), jax.jit(noisy)(key, x), tolerance=0)
+            assert "cannot read its module" in fast.explain()

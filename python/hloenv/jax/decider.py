@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..errors import ArtefactError, HloEnvError
+from ..errors import ArtefactError, HloEnvError, ParseError
 from ..rewrite.trace import ModuleId
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
@@ -67,6 +67,14 @@ _WASTED = (
     "deciding for the last other arguments has taken {:.0f} s and found nothing: a "
     "function that is called with ever new shapes is left to jax.jit"
 )
+
+
+def _unreadable(stages: Stages) -> str | None:
+    """Why the module of a function cannot be decided; None if it can."""
+    try:
+        return RANDOM_STATE if stages.facts.draws_random else None
+    except ParseError as error:  # an operation of a later XLA
+        return f"hloenv cannot read its module: {error}"
 
 
 def _is_faster(verdict: Verdict | None, tuned: Tuned) -> bool:
@@ -217,8 +225,8 @@ class Decider:
         self._jaxprs[signature] = weakref.ref(stages.traced.jaxpr)
         leaves = self._jax.tree.leaves((args, kwargs))
         reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
-        if reason is None and stages.facts.draws_random:
-            reason = RANDOM_STATE
+        if reason is None:
+            reason = _unreadable(stages)
         if reason is not None:
             if reason == other_devices(self._jax, stages.lowered, leaves):
                 self._elsewhere.add(signature)
@@ -512,11 +520,10 @@ class Decider:
     ) -> None:
         """Notes that a signature is plain, as `consider` failed."""
         self.plans[signature] = self._inside
-        with contextlib.suppress(Exception):  # the module cannot be read
+        with contextlib.suppress(Exception):  # it cannot be lowered
             stages = self._stages(signature, args, kwargs)
             self._last = (None, None)
-            self.considered.leave(Decided(stages.module, stages.module), reason)
-            self.considered.sign(-1, stages)
+            self.considered.leave_alone(stages, reason)
 
     def share_compiled(self, function: Any) -> None:
         """As of `SharedExecutables`, in the trace of another signature."""

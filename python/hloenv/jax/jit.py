@@ -280,6 +280,10 @@ class JitFunction(Pickled, core.JitCalls):
         """
         return self._decider.replacements.count
 
+    def __repr__(self) -> str:
+        """Names the function."""
+        return f"<hloenv.jit of {self._fn!r}>"
+
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`: without decisions."""
         return self._plain.lower(*args, **kwargs)
