@@ -70,6 +70,7 @@ _GROUPS = {
     "tables.py": "look-ups in tables, loops of few operations, columns, losses of "
     "parts of arrays; likewise",
     "draws.py": "random numbers; likewise",
+    "scans.py": "recurrences by associative scans; likewise",
     "pairings.py": "all pairs of two arrays, best paths, tables; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",

@@ -54,6 +54,10 @@ def scanned(join, result, axis=0, *, reverse=False):
     return fn
 
 
+def averages(x):
+    return scanned(recurrence, 1)(jnp.full_like(x, 0.9), x * 0.1)
+
+
 def module_of(fn, *arrays) -> hloenv.HloModule:
     """As hloenv.jit decides it."""
     module = hloenv.HloModule.from_jax(fn, *arrays)
@@ -112,6 +116,23 @@ def test_numbers_of_rows(rows):
 )
 def test_joins(join, count, result):
     assert_loops(scanned(join, result), drawn(*[(50, 6)] * count))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("rows", [16, 40, 255, 300])
+def test_numbers_that_all_rows_are_multiplied_by(rows):
+    assert_loops(averages, drawn((rows, 6)))
+
+
+def test_numbers_of_levels_that_do_not_fit_stay():
+    text = module_of(averages, *drawn((31, 6))).to_text()
+    numbers = sorted(set(re.findall(r"constant\((0\.\d+)\)", text)))
+    assert len(numbers) > 3  # jax has computed those of pairs
+    for number in numbers:
+        edited = text.replace(f"({number})", f"({float(number) * 1.001})")
+        count = loops_of(hloenv.HloModule.from_text(edited))[0]
+        # What the rows are multiplied by before the scan may be any number.
+        assert count == (number.startswith("0.1")), number
 
 
 @pytest.mark.compile

@@ -93,6 +93,7 @@ class PrefixLoop {
   // Adds which elements of second operands an instruction needs.
   void AddReads(const HloInstruction& instruction) {
     if (!inside_.insert(&instruction).second) return;
+    if (tree_.constants[0].contains(&instruction)) return;
     const auto operand = tree_.operands.find(&instruction);
     if (operand == tree_.operands.end()) {
       for (const HloInstruction* each : instruction.operands()) AddReads(*each);
@@ -124,15 +125,18 @@ class PrefixLoop {
                           ? Widened(RowAt(i, arrays[PlaceOf(i)], at))
                           : state[StateOf(i)];
     }
+    for (const auto& [broadcast, number] : tree_.constants[0]) {
+      HloInstruction* constant = index->AddInstruction(
+          HloInstruction::CreateConstant(number->Clone()));
+      images[broadcast] = index->AddInstruction(HloInstruction::CreateBroadcast(
+          RowShapeOf(*broadcast), Widened(constant), {}));
+    }
     for (const HloInstruction* each : order_) {
       std::vector<HloInstruction*> operands;
       for (const HloInstruction* operand : each->operands()) {
         operands.push_back(images.at(operand));
       }
-      xla::Shape shape = each->shape();
-      shape.set_dimensions(tree_.row_dimensions.at(each), 1);
-      shape.set_element_type(TypeOf(shape));
-      images[each] = CloneBeside(*each, shape, operands);
+      images[each] = CloneBeside(*each, RowShapeOf(*each), operands);
     }
     std::vector<HloInstruction*> next;
     for (const size_t i : state_) next.push_back(images.at(tree_.joins[i]));
@@ -144,6 +148,13 @@ class PrefixLoop {
     return next;
   }
 
+  // Of one row of what joins are computed by.
+  xla::Shape RowShapeOf(const HloInstruction& instruction) const {
+    xla::Shape shape = instruction.shape();
+    shape.set_dimensions(tree_.row_dimensions.at(&instruction), 1);
+    shape.set_element_type(TypeOf(shape));
+    return shape;
+  }
   // The type in which numbers are joined.
   xla::PrimitiveType TypeOf(const xla::Shape& shape) const {
     const xla::PrimitiveType wide = AccumulationType(shape.element_type());

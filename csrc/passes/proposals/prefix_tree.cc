@@ -62,6 +62,15 @@ bool IsJoining(const HloInstruction& instruction) {
   }
 }
 
+// A number, as an array; null for other instructions.
+const xla::Literal* NumberOf(const HloInstruction& broadcast) {
+  const bool is_number =
+      broadcast.opcode() == HloOpcode::kBroadcast &&
+      broadcast.operand(0)->opcode() == HloOpcode::kConstant &&
+      broadcast.dimensions().empty() && IsReplaceable(broadcast);
+  return is_number ? &broadcast.operand(0)->literal() : nullptr;
+}
+
 // Rows start, start + stride, ... of an array.
 struct Rows {
   const HloInstruction* array;
@@ -180,6 +189,7 @@ class Matcher {
       sizes_.push_back(n);
     }
     tree_.size = sizes_.front();
+    tree_.constants.resize(sizes_.size());
     tree_.result = 0;
     const HloInstruction* array = FirstOf(*rows->even);
     if (tree_.size < kMinRows || array == nullptr ||
@@ -321,17 +331,27 @@ class Matcher {
         return false;
       }
       std::vector<int64_t> dimensions;
+      size_t missing = 0;
       for (const HloInstruction* operand : each->operands()) {
         const auto found = tree_.row_dimensions.find(operand);
-        if (found == tree_.row_dimensions.end()) {
-          open.push_back(operand);
-        } else {
+        if (found != tree_.row_dimensions.end()) {
           dimensions.push_back(found->second);
+        } else if (each->opcode() != HloOpcode::kMultiply ||
+                   NumberOf(*operand) == nullptr) {
+          open.push_back(operand);
+          ++missing;
         }
       }
-      if (dimensions.size() < each->operands().size()) continue;
+      if (missing > 0) continue;
+      if (dimensions.empty()) return false;
       const int64_t dimension = RowDimension(*each, dimensions);
       if (dimension < 0) return false;
+      for (const HloInstruction* operand : each->operands()) {
+        if (!tree_.row_dimensions.try_emplace(operand, dimension).second) {
+          continue;
+        }
+        tree_.constants[0][operand] = NumberOf(*operand);
+      }
       tree_.row_dimensions[each] = dimension;
       open.pop_back();
     }
@@ -369,6 +389,10 @@ class Matcher {
         continue;
       }
       if (!IsLike(open, *own, *other)) return false;
+      if (tree_.constants[0].contains(own)) {
+        if (!IsConstant(open, *own, *other)) return false;
+        continue;
+      }
       for (int64_t i = 0; i < own->operand_count(); ++i) {
         pairs.emplace_back(own->operand(i), other->operand(i));
       }
@@ -397,6 +421,18 @@ class Matcher {
     if (!are_all && !AreRows(rows, dimension, 0, 1, size)) return false;
     return AddState(open.level + 1, operand.element,
                     are_all ? instruction : *rows->array);
+  }
+  // Whether it is the number of a level that takes the place of one of the
+  // first.
+  bool IsConstant(const Open& open, const HloInstruction& own,
+                  const HloInstruction& other) {
+    const size_t level =
+        open.kind == Kind::kElement ? open.level - 1 : open.level;
+    const xla::Literal* number = NumberOf(other);
+    if (number == nullptr) return false;
+    const auto [found, is_new] =
+        tree_.constants[level].try_emplace(&own, number);
+    return is_new || *found->second == *number;
   }
   bool IsLike(const Open& open, const HloInstruction& own,
               const HloInstruction& other) const {
@@ -461,10 +497,19 @@ class Joined {
     return numbers;
   }
 
-  // The elements of a join: all, or the state alone.
+  // The elements of a join of a level: all, or the state alone.
   absl::StatusOr<Numbers> Join(const Numbers& first, const Numbers& second,
-                               bool is_all) {
+                               size_t level, bool is_all) {
     absl::flat_hash_map<const HloInstruction*, xla::Literal> values;
+    for (const auto& [broadcast, number] : tree_.constants[level]) {
+      const xla::PrimitiveType type = WideOf(broadcast->shape());
+      HLOENV_ASSIGN_OR_RETURN(const xla::Literal wide, number->Convert(type));
+      HLOENV_ASSIGN_OR_RETURN(
+          values[broadcast],
+          wide.Broadcast(
+              xla::ShapeUtil::MakeShape(type, {static_cast<int64_t>(kNumbers)}),
+              {}));
+    }
     Numbers joined;
     for (size_t i = 0; i < tree_.elements.size(); ++i) {
       if (!is_all && !tree_.is_state[i]) continue;
@@ -533,41 +578,68 @@ class Joined {
 };
 
 // Whether numbers are the same but for rounding: exactly so, if no floats.
-bool AreSame(const xla::Literal& left, const xla::Literal& right) {
-  constexpr double kRounding = 1e-9;
+bool AreSame(const xla::Literal& left, const xla::Literal& right,
+             double rounding) {
   if (!xla::primitive_util::IsFloatingPointType(left.shape().element_type()) &&
       !xla::primitive_util::IsComplexType(left.shape().element_type())) {
     return left == right;
   }
   const xla::Literal a = left.Convert(xla::C128).value();
   const xla::Literal b = right.Convert(xla::C128).value();
-  const auto are_near = [](std::complex<double> x, std::complex<double> y) {
-    return std::abs(x - y) <= kRounding * (1 + std::abs(x));
+  const auto are_near = [&](std::complex<double> x, std::complex<double> y) {
+    return std::abs(x - y) <= rounding * (1 + std::abs(x));
   };
   return absl::c_equal(a.data<std::complex<double>>(),
                        b.data<std::complex<double>>(), are_near);
 }
 
-// Whether (x y) z = x (y z).
-absl::StatusOr<bool> IsAssociative(const PrefixTree& tree) {
+// Whether joining pairs, of the next level, is joining one after the other, of
+// this one: (x y) z = x (y z).
+absl::StatusOr<bool> IsAssociative(const PrefixTree& tree, size_t level) {
+  // Constants are rounded to float32, or to narrower types.
+  const double rounding = tree.constants[level].empty() ? 1e-9 : 1e-5;
+  const size_t next = tree.constants[level].empty() ? level : level + 1;
   Joined joined(tree);
   const Numbers x = joined.MadeUp(1);
   const Numbers y = joined.MadeUp(2);
   const Numbers z = joined.MadeUp(3);
-  HLOENV_ASSIGN_OR_RETURN(const Numbers xy, joined.Join(x, y, false));
-  HLOENV_ASSIGN_OR_RETURN(const Numbers yz, joined.Join(y, z, true));
-  HLOENV_ASSIGN_OR_RETURN(const Numbers first, joined.Join(xy, z, false));
-  HLOENV_ASSIGN_OR_RETURN(const Numbers last, joined.Join(x, yz, false));
+  HLOENV_ASSIGN_OR_RETURN(const Numbers xy, joined.Join(x, y, level, false));
+  HLOENV_ASSIGN_OR_RETURN(const Numbers yz, joined.Join(y, z, level, true));
+  HLOENV_ASSIGN_OR_RETURN(const Numbers first,
+                          joined.Join(xy, z, level, false));
+  HLOENV_ASSIGN_OR_RETURN(const Numbers last, joined.Join(x, yz, next, false));
   return absl::c_all_of(first, [&](const auto& each) {
-    return AreSame(each.second, last.at(each.first));
+    return AreSame(each.second, last.at(each.first), rounding);
   });
+}
+
+// Random numbers show nothing of a limit that they do not reach.
+bool HasExtremes(const PrefixTree& tree) {
+  return absl::c_any_of(tree.row_dimensions, [](const auto& each) {
+    return each.first->opcode() == HloOpcode::kMaximum ||
+           each.first->opcode() == HloOpcode::kMinimum;
+  });
+}
+
+bool IsAssociative(const PrefixTree& tree) {
+  const bool has_constants = !tree.constants[0].empty();
+  if (has_constants && HasExtremes(tree)) return false;
+  // Of one row there are no joins.
+  const size_t levels = has_constants ? tree.constants.size() - 2 : 1;
+  for (size_t level = 0; level < levels; ++level) {
+    if (tree.constants[level].size() != tree.constants[0].size() ||
+        !IsAssociative(tree, level).value_or(false)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
 std::optional<PrefixTree> PrefixTreeOf(const HloInstruction& root) {
   std::optional<PrefixTree> tree = Matcher().Match(root);
-  if (!tree.has_value() || !IsAssociative(*tree).value_or(false)) {
+  if (!tree.has_value() || !IsAssociative(*tree)) {
     return std::nullopt;
   }
   return tree;
