@@ -139,15 +139,15 @@ def advantages() -> Program:
 
 
 def averages() -> Program:
-    """Moving averages of 200 prices over 2,500 days, of two lengths, and their sign."""
+    """How far moving averages of two lengths are apart: 200 prices, 2,500 days."""
 
-    def signal(prices: Any) -> Any:
+    def distance(prices: Any) -> Any:
         def average(rate: float) -> Any:
             return recurrence(jnp.full_like(prices, 1 - rate), rate * prices)
 
-        return jnp.sign(average(0.1) - average(0.02))
+        return average(0.1) - average(0.02)
 
-    return signal, (normal(2500, 200).cumsum(0) / 50 + 100,)
+    return distance, (normal(2500, 200).cumsum(0) / 50 + 100,)
 
 
 def drawdown() -> Program:
