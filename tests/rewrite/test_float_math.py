@@ -156,6 +156,6 @@ def test_powers_that_xla_has_forms_for_stay(exponent):
 def test_root_is_not_made_a_reciprocal_square_root_again():
     x = np.linspace(1, 9, 4000, dtype=np.float32)
     ours, _ = decided(of, x, x)
-    assert " rsqrt(" not in hloenv.compile(ours).module.to_text()
+    assert " rsqrt(" not in hloenv.compile(ours, isolate=False).module.to_text()
     plain = hloenv.HloModule.from_jax(of, x, x)
     assert " rsqrt(" in hloenv.compile(plain).module.to_text()

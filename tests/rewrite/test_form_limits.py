@@ -130,7 +130,7 @@ def test_long_scans_are_as_exact_as_xlas(kind, operation, start, number):
     length = 2**20
     text = scan_text((length,), 0, kind, operation, start)
     x = np.full(length, number)
-    (found,) = hloenv.compile(form(text, "scan"))(x)
+    (found,) = hloenv.compile(form(text, "scan"), isolate=False)(x)
     wide = np.complex128(number) if kind == "c64" else np.float64(number)
     wanted = wide * length if operation == "add" else wide**length
     np.testing.assert_allclose(found[-1], wanted, rtol=1e-6)
@@ -139,7 +139,7 @@ def test_long_scans_are_as_exact_as_xlas(kind, operation, start, number):
 @pytest.mark.compile
 def test_long_scans_of_several_operations_are_as_exact_as_xlas():
     length = 2**18
-    (found,) = hloenv.compile(form(log_text((length,)), "scan"))(
+    (found,) = hloenv.compile(form(log_text((length,)), "scan"), isolate=False)(
         np.zeros(length, np.float32)
     )
     np.testing.assert_allclose(found[-1], np.log(length), rtol=1e-6)
@@ -273,7 +273,10 @@ def test_windows_of_padding_alone(body):
     (wanted,) = hloenv.interpret(module, *inputs)
     for choice in range(1, len(alternatives[0].choices) if len(alternatives) else 1):
         decided = alternatives.apply([choice])
-        for run in (hloenv.interpret, lambda m, *x: hloenv.compile(m)(*x)):
+        for run in (
+            hloenv.interpret,
+            lambda m, *x: hloenv.compile(m, isolate=False)(*x),
+        ):
             (found,) = run(decided, *inputs)
             np.testing.assert_allclose(found, wanted, rtol=1e-6)
 

@@ -68,7 +68,7 @@ def test_forms_of_bfloat16_run(engine: Engine, name: str, result: str):
         for choice in range(1, each.num_choices):
             decisions = [choice * (each.index == i) for i in range(len(alternatives))]
             decided = alternatives.apply(decisions)
-            (output,) = hloenv.compile(decided, engine=engine)(*arrays)
+            (output,) = hloenv.compile(decided, engine=engine, isolate=False)(*arrays)
             np.testing.assert_array_equal(
                 output.astype("float32"), wanted.astype("float32")
             )
@@ -112,7 +112,9 @@ def test_what_reads_a_form_of_bfloat16_may_transpose_it(
         alternatives = hloenv.HloEnv(module).get_alternatives("convolution-forms")
         (each,) = alternatives
         for choice in range(1, each.num_choices):
-            hloenv.compile(alternatives.apply([choice]), engine=engine)(*arrays)
+            hloenv.compile(alternatives.apply([choice]), engine=engine, isolate=False)(
+                *arrays
+            )
 
 
 REDUCE = """HloModule m

@@ -169,7 +169,7 @@ def test_calls_compute_the_same(name, engine, until):
     inputs = hloenv.random_inputs(original)
     decided = called(original, until)
     assert "__onednn$" in decided.to_text()
-    found = hloenv.compile(decided, engine=engine)(*inputs)
+    found = hloenv.compile(decided, engine=engine, isolate=False)(*inputs)
     expected = hloenv.compile(original)(*inputs)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
 
@@ -193,7 +193,7 @@ def test_products_of_bf16_compute_the_same(name, engine):
         rng.integers(-2, 3, each.shape).astype(each.dtype)
         for each in hloenv.random_inputs(original)
     ]
-    (found,) = hloenv.compile(called(original), engine=engine)(*inputs)
+    (found,) = hloenv.compile(called(original), engine=engine, isolate=False)(*inputs)
     (expected,) = hloenv.interpret(original, *inputs)
     # Sums of small integers are exact.
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
@@ -225,7 +225,9 @@ def test_a_saved_module_compiles(tmp_path):
     original = OFFERED["plain"]
     called(original).save(tmp_path / "m.hlo")
     inputs = hloenv.random_inputs(original)
-    found = hloenv.compile(hloenv.HloModule.from_file(tmp_path / "m.hlo"))(*inputs)
+    found = hloenv.compile(
+        hloenv.HloModule.from_file(tmp_path / "m.hlo"), isolate=False
+    )(*inputs)
     expected = hloenv.compile(original)(*inputs)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
 
@@ -239,7 +241,7 @@ def test_text_alone_is_refused():
 
 def test_its_code_cannot_be_linked_again():
     """XLA exports such code without what it holds: loading it raised bad_alloc."""
-    executable = hloenv.compile(called(OFFERED["plain"]))
+    executable = hloenv.compile(called(OFFERED["plain"]), isolate=False)
     with pytest.raises(CompileError, match="linked again"):
         executable.copy()
     original = OFFERED["plain"]
@@ -272,7 +274,7 @@ def test_products_of_the_padding_are_left_out():
     x, kernel = hloenv.random_inputs(original)
     kernel[0, 0, 0, 0] = np.inf
     (expected,) = hloenv.compile(original)(x, kernel)
-    (found,) = hloenv.compile(called(original))(x, kernel)
+    (found,) = hloenv.compile(called(original), isolate=False)(x, kernel)
     assert np.isnan(expected[:, 0, :, 0]).all()
     assert not np.isnan(found).any()
     inner = (slice(None), slice(1, -1), slice(1, -1))

@@ -70,7 +70,9 @@ def test_a_selection_by_one_number_and_limits_of_a_clamp():
     x = np.arange(-60, 60, dtype=np.float32).reshape(4, 6, 5, 1)
     arrays = x, np.bool_(False), np.float32(-20), np.float32(30)
     # The evaluator selects by arrays alone.
-    wanted, found = (hloenv.compile(each)(*arrays)[0] for each in (module, form))
+    wanted, found = (
+        hloenv.compile(each, isolate=False)(*arrays)[0] for each in (module, form)
+    )
     np.testing.assert_array_equal(found, wanted)
 
 

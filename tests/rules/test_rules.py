@@ -64,7 +64,7 @@ def test_a_rule_is_a_pass_that_captures_competes_and_verifies(factor) -> None:
     assert max(e.relative for e in hloenv.verify_alternatives(alternatives)) < 1e-5
     env.apply_alternatives(alternatives.decisions_for("my-factor"))
     assert env.module.opcode_counts() == {"parameter": 3, "add": 1, "dot": 1}
-    hloenv.compile(env.module)
+    hloenv.compile(env.module, isolate=False)
     assert hloenv.replay(env.trace, SUM).fingerprint() == env.fingerprint()
 
 
