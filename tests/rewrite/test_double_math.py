@@ -13,7 +13,7 @@ import pytest
 import hloenv
 from hloenv.policies import get_policy
 from support.captures import capture, rules
-from support.math_forms import decided, run
+from support.math_forms import compiled, decided, run
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -64,12 +64,13 @@ def test_special_numbers(name):
     x = np.array(SPECIAL)
     with np.errstate(invalid="ignore"):
         wanted = exact(x)
-    for numbers, expected in (
-        (x, wanted),
-        *zip(x[:, None], wanted[:, None], strict=True),
+    # One number alone is compiled to other code than an array of them.
+    together, alone = (compiled(decided(fn, each)[0]) for each in (x, x[:1]))
+    for ours, numbers, expected in (
+        (together, x, wanted),
+        *((alone, x[i : i + 1], wanted[i : i + 1]) for i in range(len(x))),
     ):
-        ours, _ = decided(fn, numbers)
-        found = run(ours, numbers)
+        found = ours(numbers)
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
         known = ~np.isnan(expected)
         np.testing.assert_array_equal(
@@ -134,6 +135,7 @@ def test_remainders_are_exact_bit_by_bit(engine):
     size = 50_000
     y = rng.uniform(1, 2, size) * 2.0 ** rng.integers(-300, 300, size)
     x = rng.integers(1, 2**25, size) * y  # near a multiple
+    functions = {}
     for left, right in (
         (x, y),
         (np.nextafter(x, np.inf), -y),
@@ -144,10 +146,12 @@ def test_remainders_are_exact_bit_by_bit(engine):
         (np.array([1e30, 5.5]), np.array([0.7, 2.0])),  # large
         (np.array([np.inf, np.nan, 1, 1]), np.array([1, 1, 0, np.inf])),
     ):
-        ours, _ = decided(jax.lax.rem, left, right)
+        if left.shape not in functions:
+            ours, _ = decided(jax.lax.rem, left, right)
+            functions[left.shape] = compiled(ours, engine)
         with np.errstate(invalid="ignore"):
             wanted = np.fmod(left, right)
-        found = run(ours, left, right, engine=engine)
+        found = functions[left.shape](left, right)
         np.testing.assert_array_equal(found, wanted)
         known = ~np.isnan(wanted)
         np.testing.assert_array_equal(
@@ -172,11 +176,11 @@ def test_a_constant_divides_its_multiples(divisor, dtype, engine):
     y = dtype(divisor)
     x = (y * np.arange(1, 5000)).astype(dtype)
     x = np.concatenate([x, -x])
+    ours, alternatives = decided(lambda x: jax.lax.rem(x, y), x)
+    assert len(alternatives) == 1
+    ours = compiled(ours, engine)
     for numbers in (x, np.nextafter(x, dtype(0)), np.nextafter(x, dtype(1e9))):
-        ours, alternatives = decided(lambda x: jax.lax.rem(x, y), numbers)
-        assert len(alternatives) == 1
-        found = run(ours, numbers, engine=engine)
-        np.testing.assert_array_equal(found, np.fmod(numbers, y))
+        np.testing.assert_array_equal(ours(numbers), np.fmod(numbers, y))
 
 
 @pytest.mark.parametrize("exponent", [1.5, -1.5, 0.25, -0.75, 2.5, -2.0, 8.0, -7.75])

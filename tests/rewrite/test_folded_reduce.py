@@ -108,15 +108,13 @@ def test_known_forms_takes_those_of_many_elements(rows, expected):
 def test_whether_any_or_all_are_true(sizes, dims, operation, start):
     module = reduction("pred", sizes, dims, operation, start)
     decided = form_by("folded", module)
+    theirs, ours = (hloenv.compile(each, isolate=False) for each in (module, decided))
     shape = tuple(int(each) for each in sizes.split(","))
     for place in (None, 0, -1, 100):
         x = np.full(shape, operation == "and")
         if place is not None:
             x.flat[place] ^= True
-        wanted, found = (
-            hloenv.compile(each, isolate=False)(x)[0] for each in (module, decided)
-        )
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(ours(x)[0], theirs(x)[0])
 
 
 @pytest.mark.compile

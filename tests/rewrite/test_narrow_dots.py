@@ -34,11 +34,12 @@ def test_sums_are_exact(left, right, engine):
     assert "narrow" in rules(alternatives)
     decided = alternatives.apply(decisions_for_rule(alternatives, "narrow"))
     assert decided.opcode_counts()["dot"] == 1
+    executable = hloenv.compile(decided, engine=engine, isolate=False)
     rng = np.random.default_rng(0)
     for low, high in ((-128, 128), (-128, -127), (127, 128)):
         x = rng.integers(low, high, (5, 70)).astype(TYPES[left])
         y = rng.integers(low, high, (70, 6)).astype(TYPES[right])
-        (found,) = hloenv.compile(decided, engine=engine, isolate=False)(x, y)
+        (found,) = executable(x, y)
         wanted = x.astype(np.int32) @ y.astype(np.int32)
         np.testing.assert_array_equal(np.asarray(found), wanted)
 

@@ -16,6 +16,16 @@ def decided(fn, *arrays):
     return env.module, alternatives
 
 
+def compiled(module, engine="jaxlib"):
+    """The module as a function of arrays, with one output."""
+    executable = hloenv.compile(module, engine=engine, isolate=False)
+
+    def call(*arrays):
+        (found,) = executable(*arrays)
+        return np.asarray(found)
+
+    return call
+
+
 def run(module, *arrays, engine="jaxlib"):
-    (found,) = hloenv.compile(module, engine=engine, isolate=False)(*arrays)
-    return np.asarray(found)
+    return compiled(module, engine)(*arrays)
