@@ -89,7 +89,7 @@ def test_stopping_many_times_on_the_way_changes_nothing(
     assert hloenv.finish(stopped).fingerprint() == finished
 
 
-@pytest.mark.max_instructions(2000)
+@pytest.mark.max_instructions(500)
 def test_real_modules_continue_from_before_fusion(real_module_path: Path):
     module = hloenv.HloModule.from_file(real_module_path)
     wanted = hloenv.finish(module).fingerprint()
