@@ -128,8 +128,6 @@ FUNCTIONS = {
     "constant": (lambda x: (jnp.arange(3), x, x), (normal(3),)),
 }
 PLANS = {
-    "simplify": {"passes": ("algsimp", "cse")},
-    "fusion": {"passes": ("fusion",)},
     "both": {"passes": ("algsimp", "cse", "fusion")},
     "reject": {"passes": ("algsimp", "fusion"), "policy": "reject-all"},
 }
