@@ -211,6 +211,23 @@ def test_a_demonstration_that_is_cut_is_searched_again(
     assert path.read_bytes() == whole
 
 
+def test_demonstrations_of_another_version_are_named(run, tmp_path) -> None:
+    folder, *_ = run
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    found = imitation.read_demonstrations(folder / "demonstrations.jsonl")
+    others = [
+        dataclasses.replace(
+            each,
+            decisions=tuple((*row, 0) for row in each.decisions),
+            relevant=tuple((*row, False) for row in each.relevant),
+        )
+        for each in found.values()
+    ]
+    imitation.write_demonstrations(tmp_path / "demonstrations.jsonl", others)
+    with pytest.raises(ArgumentError, match=r"another version.*delete its file"):
+        train_rewrite(TINY, tmp_path, resume=True)
+
+
 @pytest.mark.parametrize(
     "damage", [b'{"uri": "x"', b"\xff", b"[]", b'{"uri": "x"}', b"", b"3"]
 )

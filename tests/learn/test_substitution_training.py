@@ -177,6 +177,10 @@ def test_demonstrations_of_another_module(config, tmp_path):
     other = dataclasses.replace(walk, right=((99,), *walk.right[1:]))
     with pytest.raises(ArgumentError, match="of another version"):
         examples_of(config.make_env(), other, 0.9)
+    (tmp_path / "run").mkdir()
+    write_walks(tmp_path / "run" / "demonstrations.jsonl", [other])
+    with pytest.raises(ArgumentError, match=r"of another version.*delete its file"):
+        train_substitution(short(config, demonstrations=1), tmp_path / "run")
 
 
 def test_nothing_to_imitate(config, tmp_path):

@@ -198,7 +198,8 @@ def examples_of(
         if len(wanted) != len(rows.first):
             raise ArgumentError(
                 f"the demonstration of {shown.uri} has {len(wanted)} decisions where "
-                f"there are {len(rows.first)}: it is of another version of hloenv"
+                f"there are {len(rows.first)}: it is of another version of hloenv; "
+                "delete its file"
             )
         action: Any
         if isinstance(env, RewriteAllEnv):

@@ -214,6 +214,8 @@ class _Run(PPORun):
                 examples += imitation.examples_of(
                     *(self.env, each, rng, self.ppo.config.gamma)
                 )
+            except ArgumentError:
+                raise  # the file is of another version
             except HloEnvError:
                 continue  # a pass fails on this module
         if not examples:

@@ -180,8 +180,12 @@ class _Run(PPORun):
         env, gamma = config.make_env(), self.ppo.config.gamma
         examples = []
         for walk in self._walks():
-            with suppress(HloEnvError):
+            try:
                 examples += examples_of(env, walk, gamma) if walk.uri else []
+            except ArgumentError:
+                raise  # the file is of another version
+            except HloEnvError:
+                continue  # a pass fails on this module
         if not examples:
             raise ArgumentError(
                 f"no search can be imitated on the modules of {config.train}: they "
