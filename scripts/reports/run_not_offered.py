@@ -306,7 +306,7 @@ def main() -> int:
     if arguments.one is not None:
         print(json.dumps(measure(every[arguments.one], arguments.seconds)))
         return 0
-    version = version_of_rows()
+    version = version_of_rows(seconds=arguments.seconds)
     known, rows = Rows(arguments.rows, "group", "name", "version", "cores"), []
     for number, case in enumerate(every):
         if arguments.match not in f"{case.group}, {case.name}":
