@@ -92,7 +92,7 @@ class CompileError(HloEnvError, RuntimeError):
 
 
 class ArgumentError(HloEnvError, ValueError):
-    """Arrays of the wrong number, shape or dtype for an executable."""
+    """An argument that the function does not take, such as one out of range."""
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
