@@ -8,7 +8,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from . import imitation, run_state
 from .curve import write_curve
 from .graph_ppo import GraphPPO, Update
 from .networks import RewriteNetwork
+from .rewrite_config import RewriteConfig
+from .substitution_config import SubstitutionConfig
 
 _RESUME = "resume.safetensors"
 REPORT, BEST, LAST = "report.json", "best.safetensors", "last.safetensors"
@@ -30,18 +32,48 @@ _NORMALIZING = 64
 _PER_EPISODE = 2
 
 
+@dataclass(frozen=True)
+class Progress:
+    """A training run now.
+
+    Attributes:
+        step: demonstrations, passes of imitation and steps of PPO so far.
+        phase: "demonstrations", "imitation" or "ppo".
+        loss: of imitation; nan in the other phases.
+        episode_return: of PPO, mean of the latest episodes; nan before the first.
+        entropy: of PPO, of a decision, in nats; nan in the other phases.
+        score: geometric mean of the speed-ups on the validation modules, by estimate,
+            of the latest evaluation; nan before the first.
+        best_score: of the best evaluation.
+        seconds: of training, those of earlier processes included.
+    """
+
+    step: int
+    phase: str
+    loss: float = math.nan
+    episode_return: float = math.nan
+    entropy: float = math.nan
+    score: float = math.nan
+    best_score: float = math.nan
+    seconds: float = 0.0
+
+
 class PPORun(ABC):
     """A training and the files in its folder.
 
     Attributes:
+        config: of the run.
         folder: of the files.
         ppo: what learns.
         score: of the latest evaluation, `best` of the best one; NaN before the first.
         episode_return, entropy: of the latest update.
         phase: "demonstrations", "imitation" or "ppo".
+        num_shown: demonstrations so far.
         epochs, loss: of imitation; its passes so far, and the loss of the latest.
         rows: of the curve.
     """
+
+    config: RewriteConfig | SubstitutionConfig
 
     def __init__(
         self,
@@ -49,10 +81,10 @@ class PPORun(ABC):
         ppo: GraphPPO,
         *,
         evaluate_every: int,
-        report: Callable[[Any], None],
+        report: Callable[[Progress], None],
         writer: Any,
     ) -> None:
-        """Begins; `restore` continues.
+        """Begins; `restore` continues. A subclass sets `config` before.
 
         Args:
             folder: of the files.
@@ -64,7 +96,8 @@ class PPORun(ABC):
         self.folder, self.ppo = folder, ppo
         self.score = self.best = math.nan
         self.episode_return = self.entropy = math.nan
-        self.phase, self.epochs, self.loss = "demonstrations", 0, math.nan
+        self.phase, self.num_shown = "demonstrations", 0
+        self.epochs, self.loss = 0, math.nan
         self.rows: list[dict[str, Any]] = []
         self._evaluate_every = evaluate_every
         self._report, self._writer = report, writer
@@ -82,13 +115,24 @@ class PPORun(ABC):
     def notes_of(self, path: Path) -> dict[str, Any]:
         """The notes of a checkpoint."""
 
-    @abstractmethod
-    def progress(self) -> Any:
-        """A dataclass with `step` and `seconds`."""
-
-    def counters(self) -> dict[str, Any]:
-        """What else `restore` needs."""
-        return {}
+    def progress(self) -> Progress:
+        """The run now."""
+        config, step = self.config, self.num_shown
+        if self.phase == "imitation":
+            step = config.demonstrations + self.epochs
+        elif self.phase == "ppo":
+            step = config.total - config.steps + self.ppo.step
+        return Progress(
+            # The last rollout may go beyond.
+            step=min(step, config.total),
+            phase=self.phase,
+            loss=self.loss,
+            episode_return=self.episode_return,
+            entropy=self.entropy,
+            score=self.score,
+            best_score=self.best,
+            seconds=self.seconds,
+        )
 
     @property
     def seconds(self) -> float:
@@ -172,7 +216,7 @@ class PPORun(ABC):
         if is_best:
             self.save(self.folder / BEST, notes)
         counters = {"score": self.score, "seconds": progress.seconds, "rows": self.rows}
-        run_state.save(self.folder / _RESUME, self.ppo, counters | self.counters())
+        run_state.save(self.folder / _RESUME, self.ppo, counters)
         write_curve(self.folder, self.rows)
         self._report(progress)
 
@@ -181,8 +225,8 @@ class PPORun(ABC):
         self.score = self.evaluate()
         self.log("validation", {"speedup": self.score}, self.progress().step)
 
-    def restore(self) -> dict[str, Any]:
-        """Continues the run in the folder; its counters, empty if it has none.
+    def restore(self) -> None:
+        """Continues the run in the folder, if it has one.
 
         Raises:
             CheckpointError: a file is damaged.
@@ -191,11 +235,10 @@ class PPORun(ABC):
             # It may be newer than the state, after a crash between the two.
             self.best = self.notes_of(self.folder / BEST)["validation_score"]
         if not (self.folder / _RESUME).exists():
-            return {}
+            return
         counters = run_state.load(self.folder / _RESUME, self.ppo)
         self.score, self.rows = counters["score"], counters["rows"]
         self._before_s = counters["seconds"]
-        return counters
 
     def tell(self) -> None:
         """Reports the progress."""

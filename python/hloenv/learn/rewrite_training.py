@@ -12,11 +12,9 @@ it is read.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from . import imitation
 from .gnn import GnnModel, GnnPolicy, load_gnn
 from .graph_ppo import GraphPPO
 from .networks import RewriteNetwork
-from .ppo_run import BEST, REPORT, PPORun, random_observations
+from .ppo_run import BEST, REPORT, PPORun, Progress, random_observations
 from .rewrite_config import RewriteConfig
 from .rewrite_evaluation import Validation
 from .run_setup import device_of, drawn, ppo_config_of, writer_in
@@ -47,38 +45,12 @@ BASELINES = ("random", "accept-all", "fewest-ops", "least-bytes", "greedy-roofli
 _BLOCK = 10
 
 
-@dataclass(frozen=True)
-class RewriteProgress:
-    """A training run now.
-
-    Attributes:
-        step: demonstrations, passes of imitation and steps of PPO so far.
-        phase: "demonstrations", "imitation" or "ppo".
-        loss: of imitation; nan in the other phases.
-        episode_return: of PPO; nan in the other phases.
-        entropy: of PPO, of a decision, in nats; nan in the other phases.
-        score: geometric mean of the speed-ups on the validation modules, by estimate,
-            of the latest evaluation; nan before the first.
-        best_score: of the best evaluation.
-        seconds: of training, those of earlier processes included.
-    """
-
-    step: int
-    phase: str
-    loss: float = math.nan
-    episode_return: float = math.nan
-    entropy: float = math.nan
-    score: float = math.nan
-    best_score: float = math.nan
-    seconds: float = 0.0
-
-
 def train_rewrite(
     config: RewriteConfig,
     folder: str | os.PathLike[str],
     *,
     resume: bool = False,
-    report: Callable[[RewriteProgress], None] = lambda _: None,
+    report: Callable[[Progress], None] = lambda _: None,
 ) -> GnnModel:
     """Trains a policy of rewrites.
 
@@ -104,11 +76,13 @@ def train_rewrite(
 
 
 class _Run(PPORun):
+    config: RewriteConfig
+
     def __init__(
         self,
         config: RewriteConfig,
         folder: Path,
-        report: Callable[[RewriteProgress], None],
+        report: Callable[[Progress], None],
         stack: ExitStack,
         *,
         resume: bool,
@@ -144,9 +118,8 @@ class _Run(PPORun):
             report=report,
             writer=writer_in(folder / "tensorboard", stack),
         )
-        self._num_shown = 0
         if resume:
-            self.epochs = self.restore().get("epochs", 0)
+            self.restore()
 
     # --- the phases
 
@@ -195,7 +168,7 @@ class _Run(PPORun):
                 found[answer.uri] = answer
             if count % _BLOCK == 0 or count == len(tasks):
                 imitation.write_demonstrations(path, found.values())
-            self._num_shown = len(uris) - len(missing) + count
+            self.num_shown = len(uris) - len(missing) + count
             self.tell()
         kept = [found[uri] for uri in uris if uri in found]
         if not kept:
@@ -240,28 +213,6 @@ class _Run(PPORun):
     def notes_of(self, path: Path) -> dict[str, Any]:
         """Of a policy."""
         return load_gnn(path).notes
-
-    def counters(self) -> dict[str, Any]:
-        """How far imitation is."""
-        return {"epochs": self.epochs}
-
-    def progress(self) -> RewriteProgress:
-        """The run now."""
-        config = self.config
-        step = config.demonstrations + self.epochs + self.ppo.step
-        if self.phase == "demonstrations":
-            step = self._num_shown
-        return RewriteProgress(
-            # The last rollout may go beyond.
-            step=min(step, config.total),
-            phase=self.phase,
-            loss=self.loss,
-            episode_return=self.episode_return,
-            entropy=self.entropy,
-            score=self.score,
-            best_score=self.best,
-            seconds=self.seconds,
-        )
 
     def _model(self, notes: dict[str, Any]) -> GnnModel:
         return GnnModel(self.network, self.config.mode == "all", notes)

@@ -12,11 +12,9 @@ installed. No file is executed when it is read.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, cast
@@ -38,7 +36,7 @@ from ..substitution.candidates import Expander
 from ..substitution.search import Budget, Substituted, greedy
 from .graph_ppo import GraphPPO
 from .networks import RewriteNetwork
-from .ppo_run import BEST, REPORT, PPORun, random_observations
+from .ppo_run import BEST, REPORT, PPORun, Progress, random_observations
 from .run_setup import device_of, drawn, halves, ppo_config_of, writer_in
 from .substitution_agent import (
     SubstitutionAgent,
@@ -56,38 +54,12 @@ _WANDERING = 0.2
 Improve = Callable[[HloModule], Substituted]
 
 
-@dataclass(frozen=True)
-class SubstitutionProgress:
-    """A training run now.
-
-    Attributes:
-        step: demonstrations, passes of imitation and steps of PPO so far.
-        phase: "demonstrations", "imitation" or "ppo".
-        loss: of imitation; nan in the other phases.
-        episode_return: mean of the latest episodes; nan before the first.
-        entropy: of a decision, in nats.
-        score: geometric mean of the speed-ups on the validation modules, by estimate,
-            of the latest evaluation.
-        best_score: of the best evaluation.
-        seconds: of training, those of earlier processes included.
-    """
-
-    step: int
-    phase: str
-    loss: float = math.nan
-    episode_return: float = math.nan
-    entropy: float = math.nan
-    score: float = math.nan
-    best_score: float = math.nan
-    seconds: float = 0.0
-
-
 def train_substitution(
     config: SubstitutionConfig,
     folder: str | os.PathLike[str],
     *,
     resume: bool = False,
-    report: Callable[[SubstitutionProgress], None] = lambda _: None,
+    report: Callable[[Progress], None] = lambda _: None,
 ) -> SubstitutionAgent:
     """Trains an agent that substitutes; on a CPU, a seed gives the same agent.
 
@@ -110,11 +82,13 @@ def train_substitution(
 
 
 class _Run(PPORun):
+    config: SubstitutionConfig
+
     def __init__(
         self,
         config: SubstitutionConfig,
         folder: Path,
-        report: Callable[[SubstitutionProgress], None],
+        report: Callable[[Progress], None],
         stack: ExitStack,
         *,
         resume: bool,
@@ -150,7 +124,6 @@ class _Run(PPORun):
             report=report,
             writer=writer_in(folder / "tensorboard", stack),
         )
-        self._num_shown = 0
         if resume:
             self.restore()
 
@@ -216,7 +189,7 @@ class _Run(PPORun):
                 )
             walks.append(walk)
             write_walks(path, walks)
-            self._num_shown = number + 1
+            self.num_shown = number + 1
             self.tell()
         return walks
 
@@ -238,26 +211,6 @@ class _Run(PPORun):
     def notes_of(self, path: Path) -> dict[str, Any]:
         """Of an agent."""
         return load_substitution_agent(path).notes
-
-    def progress(self) -> SubstitutionProgress:
-        """The run now."""
-        config = self.config
-        step = self._num_shown
-        if self.phase == "imitation":
-            step = config.demonstrations + self.epochs
-        elif self.phase == "ppo":
-            step = config.total - config.steps + self.ppo.step
-        return SubstitutionProgress(
-            # The last rollout may go beyond.
-            step=min(step, config.total),
-            phase=self.phase,
-            loss=self.loss,
-            episode_return=self.episode_return,
-            entropy=self.entropy,
-            score=self.score,
-            best_score=self.best,
-            seconds=self.seconds,
-        )
 
     # --- evaluation
 

@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ...errors import ArgumentError
 from .. import output
+
+if TYPE_CHECKING:
+    from ...learn.ppo_run import Progress
 
 
 class HasStep(Protocol):
@@ -80,6 +83,18 @@ def figures(*given: tuple[str, float, str]) -> str:
     return ", ".join(
         f"{name} {value:{form}}" for name, value, form in given if not math.isnan(value)
     )
+
+
+def describe(progress: Progress) -> str:
+    """The figures of a training by PPO, in one line."""
+    known = figures(
+        ("loss", progress.loss, ".3f"),
+        ("return", progress.episode_return, ".3f"),
+        ("entropy", progress.entropy, ".2f"),
+        ("speed-up", progress.score, ".3f"),
+        ("best", progress.best_score, ".3f"),
+    )
+    return f"{progress.phase}, {known}" if known else progress.phase
 
 
 def read_report(folder: str, methods: str) -> tuple[dict[str, float], int]:

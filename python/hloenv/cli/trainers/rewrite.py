@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from ..._registry import load_attribute
 from .. import output
 from ..numbers import add_count
-from .progress import figures, print_scores, read_report, shown
+from .progress import describe, print_scores, read_report, shown
 from .settings import add_run_arguments, config_of
 
 if TYPE_CHECKING:
     from ...learn.rewrite_config import RewriteConfig
-    from ...learn.rewrite_training import RewriteProgress
 
 SUMMARY = "train a graph network that accepts or rejects rewrites"
 DESCRIPTION = (
@@ -93,15 +92,3 @@ def run(args: argparse.Namespace) -> None:
         f"speed-up over XLA's default ({config.estimator}, geometric mean) is"
     )
     print_scores(scores)
-
-
-def describe(progress: RewriteProgress) -> str:
-    """The figures of a training run, in one line."""
-    known = figures(
-        ("loss", progress.loss, ".3f"),
-        ("return", progress.episode_return, ".3f"),
-        ("entropy", progress.entropy, ".2f"),
-        ("speed-up", progress.score, ".3f"),
-        ("best", progress.best_score, ".3f"),
-    )
-    return f"{progress.phase}, {known}" if known else progress.phase

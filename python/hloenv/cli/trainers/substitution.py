@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from ..._registry import load_attribute
 from .. import output
-from .progress import figures, print_scores, read_report, shown
+from .progress import describe, print_scores, read_report, shown
 from .settings import add_run_arguments, config_of
 
 if TYPE_CHECKING:
     from ...learn.substitution_config import SubstitutionConfig
-    from ...learn.substitution_training import SubstitutionProgress
 
 SUMMARY = "train an agent that substitutes one subgraph at a time"
 DESCRIPTION = (
@@ -95,15 +94,3 @@ def run(args: argparse.Namespace) -> None:
         f"speed-up by substitution ({config.estimator}, geometric mean) is"
     )
     print_scores(scores)
-
-
-def describe(progress: SubstitutionProgress) -> str:
-    """The figures of a training run, in one line."""
-    known = figures(
-        ("loss", progress.loss, ".3f"),
-        ("return", progress.episode_return, ".3f"),
-        ("entropy", progress.entropy, ".2f"),
-        ("speed-up", progress.score, ".3f"),
-        ("best", progress.best_score, ".3f"),
-    )
-    return f"{progress.phase}, {known}" if known else progress.phase
