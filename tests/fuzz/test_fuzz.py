@@ -397,12 +397,12 @@ def _assert_invariants(campaign: Campaign) -> None:
 def test_random_episodes_keep_the_invariants() -> None:
     paths = [str(path) for path in WRITTEN]
     campaign = Campaign(seed=11, sources=paths, jobs=2, limits=Limits(reduce_s=2))
-    summary = campaign.run(cases=180)
+    summary = campaign.run(cases=60)
     _assert_invariants(campaign)
-    assert summary.cases == 180
-    assert summary.checked["3"] > 200
-    assert summary.checked["4"] > 50
-    assert len(summary.opcodes) > 100
+    assert summary.cases == 60
+    assert summary.checked["3"] > 70
+    assert summary.checked["4"] > 20
+    assert len(summary.opcodes) > 80
 
 
 @pytest.mark.fuzz
