@@ -14,10 +14,9 @@ import numpy.typing as npt
 from .. import errors
 from ..hlo.module import HloModule
 from ..hlo.passes import (
-    Pass,
     Pipeline,
     as_pipeline,
-    describe_pass,
+    is_candidate,
     pass_names,
     run_passes,
 )
@@ -71,14 +70,6 @@ def parse(passes: str) -> list[Pipeline]:
 
 
 @functools.cache
-def is_candidate(pipeline: Pipeline) -> bool:
-    """Whether all passes are candidate passes, which have no native run."""
-    (first, *others) = pipeline.passes
-    return (
-        not others and isinstance(first, Pass) and describe_pass(first.name).candidate
-    )
-
-
 def random_decisions(
     alternatives: Alternatives, rng: random.Random
 ) -> npt.NDArray[np.int64]:

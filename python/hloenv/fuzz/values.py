@@ -17,14 +17,14 @@ import numpy as np
 from .. import errors
 from .._typing import Int64Array
 from ..hlo.module import HloModule
-from ..hlo.passes import Pipeline, run_passes
+from ..hlo.passes import Pipeline, is_candidate, run_passes
 from ..process.forkserver import note
 from ..rewrite.alternatives import Alternatives, capture
 from ..rewrite.verify import ChoiceError, measure_rounding, verify_alternatives
 from ..runtime.interpreter import interpret
 from .comparison import MARGIN, Verdict, num_partly_nan
 from .expected import FLOAT64_TOLERANCE, MANY_RUNS, Expected
-from .invariants import Report, is_candidate, random_decisions
+from .invariants import Report, random_decisions
 
 Decisions = Int64Array
 
