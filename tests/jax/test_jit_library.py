@@ -61,6 +61,11 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
         (column_sums, [(30_011, 4)], "reductions"),
         (column_sums, [(3000, 64)], ""),
         (column_sums, [(300, 4)], ""),
+        (column_sums, [(30_011, 12)], "reductions"),
+        # Of nothing but products, the library is faster from nine columns on.
+        (lambda x: (x * x).sum(0), [(30_011, 8)], "reductions"),
+        (lambda x: (x * x).sum(0), [(30_011, 12)], ""),
+        (lambda x: x.max(0), [(30_011, 9)], ""),
         (lambda x: x.sum(-1), [(10_000, 3)], "reductions"),
         (lambda x: x.sum(-1), [(10_000, 33)], ""),
         # Of the largest numbers, the library is faster from nine columns on.

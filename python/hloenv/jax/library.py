@@ -59,8 +59,15 @@ _MIN_REDUCED = 4096
 # Nanoseconds of the library for each row, and of XLA's code for each element of it, and
 # where other dimensions are reduced together with the last ones.
 _ROW_NS, _ELEMENT_NS, _APART_NS = 10.0, 0.5, 1.2
-# Columns from which the library is faster, and where whole rows are added.
-_LONG_ROW, _LONG_ADDED_ROW = 20, 16
+# Columns from which the library is faster; where the rows of a matrix are added, unless
+# XLA's vectors make a function of them; and where slices are added.
+_LONG_ROW, _LONG_COLUMNS, _LONG_ADDED_ROW = 20, 9, 16
+_FUNCTIONS = frozenset(
+    (
+        *("cosine", "exponential", "exponential-minus-one", "log", "log-plus-one"),
+        *("logistic", "power", "sine", "tanh"),
+    )
+)
 # Of the largest or smallest numbers of rows: nanoseconds of the library for each row,
 # and of XLA's code for each element; columns from which the library is faster, and by
 # how many nanoseconds for each element.
@@ -288,9 +295,9 @@ def _reduction(graph: HloGraph, node: int, dimensions: Int64Array) -> float:
     if not merged and not _is_of_pairs(graph, node, dimensions, kept):
         columns = math.prod(dims[d] for d in kept)
     results = int(graph.element_count[node])
+    source = opcodes()[graph.opcode[int(graph.edge_sources[graph.in_offsets[node]])]]
     if reduced == {0} and last > 0 and results > _WIDE_SLICE:
-        source = int(graph.edge_sources[graph.in_offsets[node]])
-        is_given = opcodes()[graph.opcode[source]] in _NO_WORK
+        is_given = source in _NO_WORK
         return elements * (_SLICE_NS if is_given else _COMPUTED_SLICE_NS)
     if reducer_of(graph, node) in ("maximum", "minimum") and reduced == merged:
         if columns >= _LONG_EXTREMES:
@@ -299,7 +306,10 @@ def _reduction(graph: HloGraph, node: int, dimensions: Int64Array) -> float:
     adds_rows = last > 1 and last not in reduced
     if adds_rows and len(reduced) > 1:
         return -_SLOWER_NS * elements
-    if columns < (_LONG_ADDED_ROW if adds_rows else _LONG_ROW):
+    long = _LONG_ADDED_ROW if adds_rows else _LONG_ROW
+    if last == 1 and reduced == {0} and source not in _FUNCTIONS:
+        long = _LONG_COLUMNS
+    if columns < long:
         each = _APART_NS if merged and reduced != merged else _ELEMENT_NS
         return elements // columns * (_ROW_NS - each * columns)
     return -(_SLOWER_ROWS_NS if adds_rows else _SLOWER_NS) * elements
