@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/proposals/prefix_order.h"
+
+#include <cmath>
+#include <complex>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "support/status.h"
+#include "xla/hlo/evaluator/hlo_evaluator.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/literal_util.h"
+#include "xla/primitive_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+// Numbers of a join's operands, by element.
+using Numbers = absl::flat_hash_map<size_t, xla::Literal>;
+
+// Elements that are computed by joins of made-up numbers, in 64 bits.
+class Joined {
+ public:
+  explicit Joined(const PrefixTree& tree) : tree_(tree) {}
+
+  Numbers MadeUp(int seed) const {
+    std::minstd_rand random(static_cast<unsigned>(seed));
+    std::uniform_real_distribution<double> unit(-1, 1);
+    const auto draw = [&] { return unit(random) * std::exp(3 * unit(random)); };
+    Numbers numbers;
+    for (size_t i = 0; i < tree_.elements.size(); ++i) {
+      const xla::PrimitiveType type = WideOf(tree_.elements[i]->shape());
+      std::vector<double> real(kNumbers);
+      absl::c_generate(real, draw);
+      xla::Literal literal = xla::LiteralUtil::CreateR1<double>(real);
+      if (type == xla::C128) {
+        std::vector<std::complex<double>> complex(kNumbers);
+        absl::c_generate(complex, [&] {
+          const double first = draw();
+          return std::complex<double>(first, draw());
+        });
+        literal = xla::LiteralUtil::CreateR1<std::complex<double>>(complex);
+      } else if (type == xla::PRED) {
+        std::vector<int32_t> bits(kNumbers);
+        absl::c_generate(bits, [&] { return draw() > 0 ? 1 : 0; });
+        literal =
+            xla::LiteralUtil::CreateR1<int32_t>(bits).Convert(type).value();
+      } else if (type != xla::F64) {
+        std::vector<int64_t> integers(kNumbers);
+        absl::c_generate(integers, [&] {
+          return static_cast<int64_t>(random()) * 0x9E3779B97F4A7C15;
+        });
+        literal =
+            xla::LiteralUtil::CreateR1<int64_t>(integers).Convert(type).value();
+      }
+      numbers[i] = std::move(literal);
+    }
+    return numbers;
+  }
+
+  // The elements of a join of a level: all, or the state alone.
+  absl::StatusOr<Numbers> Join(const Numbers& first, const Numbers& second,
+                               size_t level, bool is_all) {
+    absl::flat_hash_map<const HloInstruction*, xla::Literal> values;
+    for (const auto& [broadcast, number] : tree_.constants[level]) {
+      const xla::PrimitiveType type = WideOf(broadcast->shape());
+      HLOENV_ASSIGN_OR_RETURN(const xla::Literal wide, number->Convert(type));
+      HLOENV_ASSIGN_OR_RETURN(
+          values[broadcast],
+          wide.Broadcast(
+              xla::ShapeUtil::MakeShape(type, {static_cast<int64_t>(kNumbers)}),
+              {}));
+    }
+    Numbers joined;
+    for (size_t i = 0; i < tree_.elements.size(); ++i) {
+      if (!is_all && !tree_.is_state[i]) continue;
+      HLOENV_RETURN_IF_ERROR(Evaluate(*tree_.joins[i], first, second, values));
+      joined[i] = values.at(tree_.joins[i]).Clone();
+    }
+    return joined;
+  }
+
+ private:
+  static constexpr size_t kNumbers = 512;
+
+  static xla::PrimitiveType WideOf(const xla::Shape& shape) {
+    const xla::PrimitiveType type = shape.element_type();
+    if (xla::primitive_util::IsFloatingPointType(type)) return xla::F64;
+    return xla::primitive_util::IsComplexType(type) ? xla::C128 : type;
+  }
+
+  absl::Status Evaluate(
+      const HloInstruction& root, const Numbers& first, const Numbers& second,
+      absl::flat_hash_map<const HloInstruction*, xla::Literal>& values) {
+    std::vector<const HloInstruction*> open = {&root};
+    while (!open.empty()) {
+      const HloInstruction* each = open.back();
+      if (values.contains(each)) {
+        open.pop_back();
+        continue;
+      }
+      const auto operand = tree_.operands.find(each);
+      if (operand != tree_.operands.end()) {
+        const Numbers& from = operand->second.is_second ? second : first;
+        values[each] = from.at(operand->second.element).Clone();
+        continue;
+      }
+      const size_t waiting = open.size();
+      for (const HloInstruction* other : each->operands()) {
+        if (!values.contains(other)) open.push_back(other);
+      }
+      if (open.size() > waiting) continue;
+      HLOENV_ASSIGN_OR_RETURN(values[each], ValueOf(*each, values));
+    }
+    return absl::OkStatus();
+  }
+  static absl::StatusOr<xla::Literal> ValueOf(
+      const HloInstruction& instruction,
+      const absl::flat_hash_map<const HloInstruction*, xla::Literal>& values) {
+    if (instruction.opcode() == HloOpcode::kBroadcast ||
+        instruction.opcode() == HloOpcode::kReshape) {
+      return values.at(instruction.operand(0)).Clone();
+    }
+    std::vector<std::unique_ptr<HloInstruction>> constants;
+    std::vector<HloInstruction*> operands;
+    for (const HloInstruction* operand : instruction.operands()) {
+      constants.push_back(
+          HloInstruction::CreateConstant(values.at(operand).Clone()));
+      operands.push_back(constants.back().get());
+    }
+    const xla::Shape shape = xla::ShapeUtil::MakeShape(
+        WideOf(instruction.shape()), {static_cast<int64_t>(kNumbers)});
+    return xla::HloEvaluator().Evaluate(
+        instruction.CloneWithNewOperands(shape, operands).get(), {},
+        /*recursively_evaluate_nonconstant_operands=*/true);
+  }
+
+  const PrefixTree& tree_;
+};
+
+// Whether numbers are the same but for rounding: exactly so, if no floats.
+bool AreSame(const xla::Literal& left, const xla::Literal& right,
+             double rounding) {
+  if (!xla::primitive_util::IsFloatingPointType(left.shape().element_type()) &&
+      !xla::primitive_util::IsComplexType(left.shape().element_type())) {
+    return left == right;
+  }
+  const xla::Literal a = left.Convert(xla::C128).value();
+  const xla::Literal b = right.Convert(xla::C128).value();
+  const auto are_near = [&](std::complex<double> x, std::complex<double> y) {
+    return std::abs(x - y) <= rounding * (1 + std::abs(x));
+  };
+  return absl::c_equal(a.data<std::complex<double>>(),
+                       b.data<std::complex<double>>(), are_near);
+}
+
+// Whether joining pairs, of the next level, is joining one after the other, of
+// this one: (x y) z = x (y z).
+absl::StatusOr<bool> IsAssociative(const PrefixTree& tree, size_t level) {
+  // Constants are rounded to float32, or to narrower types.
+  const double rounding = tree.constants[level].empty() ? 1e-9 : 1e-5;
+  const size_t next = tree.constants[level].empty() ? level : level + 1;
+  Joined joined(tree);
+  const Numbers x = joined.MadeUp(1);
+  const Numbers y = joined.MadeUp(2);
+  const Numbers z = joined.MadeUp(3);
+  HLOENV_ASSIGN_OR_RETURN(const Numbers xy, joined.Join(x, y, level, false));
+  HLOENV_ASSIGN_OR_RETURN(const Numbers yz, joined.Join(y, z, level, true));
+  HLOENV_ASSIGN_OR_RETURN(const Numbers first,
+                          joined.Join(xy, z, level, false));
+  HLOENV_ASSIGN_OR_RETURN(const Numbers last, joined.Join(x, yz, next, false));
+  return absl::c_all_of(first, [&](const auto& each) {
+    return AreSame(each.second, last.at(each.first), rounding);
+  });
+}
+
+// Random numbers show nothing of a limit that they do not reach.
+bool HasExtremes(const PrefixTree& tree) {
+  return absl::c_any_of(tree.row_dimensions, [](const auto& each) {
+    return each.first->opcode() == HloOpcode::kMaximum ||
+           each.first->opcode() == HloOpcode::kMinimum;
+  });
+}
+
+}  // namespace
+
+bool IsOrderFree(const PrefixTree& tree) {
+  const bool has_constants = !tree.constants[0].empty();
+  if (has_constants && HasExtremes(tree)) return false;
+  // Of one row there are no joins.
+  const size_t levels = has_constants ? tree.constants.size() - 2 : 1;
+  for (size_t level = 0; level < levels; ++level) {
+    if (tree.constants[level].size() != tree.constants[0].size() ||
+        !IsAssociative(tree, level).value_or(false)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace hloenv
