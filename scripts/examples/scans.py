@@ -113,7 +113,7 @@ def retention() -> Program:
     def heads(q: Any, k: Any, v: Any, decay: Any) -> Any:
         outer = k[..., :, None] * v[..., None, :]
         states = recurrence(decay[..., None, None], outer)
-        return jnp.einsum("tha,thab->thb", q, states)
+        return jnp.einsum("bha,bhac->bhc", q, states)
 
     shape = 512, 4, 32
     decay = jax.nn.sigmoid(normal(512, 4, seed=3) + 3)
