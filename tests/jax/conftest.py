@@ -15,14 +15,21 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is found that another test has left; fallbacks are errors."""
+def no_fallback() -> Iterator[None]:
+    """Fallbacks are errors, as their outputs are correct too."""
     from hloenv.jax import FallbackWarning
 
-    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
         yield
+
+
+@pytest.fixture
+def own_folder(
+    no_fallback: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is found that another test has left; fallbacks are errors."""
+    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -16,27 +15,19 @@ from hloenv.errors import ArgumentTypeError, DecisionError, PassError
 from hloenv.jax import DonationWarning, FallbackWarning, from_jax, injection
 from hloenv.jax import jit as compared_jit
 from support.jax_outputs import assert_same
+from support.jit_functions import normal
 from support.threads import in_threads
 
-pytestmark = [pytest.mark.jax, pytest.mark.compile]
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.compile,
+    pytest.mark.usefixtures("no_fallback"),
+]
 
 
 def jit(fn, **options):
     """hloenv.jit without comparison."""
     return compared_jit(fn, budget=0, until=None, **{"policy": "accept-all", **options})
-
-
-@pytest.fixture(autouse=True)
-def _no_fallback():
-    """Makes fallbacks errors, as their outputs are correct too."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
-
-
-def normal(*shape, seed=0):
-    # Not by jax.random, which compiles for each shape.
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape, np.float32))
 
 
 def mlp(params, x):

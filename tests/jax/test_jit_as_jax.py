@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from support.jit_auto import FASTER, SLOWER
+from support.jit_functions import FASTER, SLOWER
 
 pytestmark = [
     pytest.mark.jax,

@@ -18,7 +18,7 @@ from hloenv.errors import ArgumentError
 from hloenv.jax import timed_call
 from hloenv.jax.compare import Comparison
 from support import jax_outputs
-from support.jit_auto import (
+from support.jit_functions import (
     FASTER,
     IMAGE,
     KERNEL,

@@ -17,7 +17,7 @@ from hloenv.errors import CompileError, MeasureTimeout
 from hloenv.jax import auto, by_wheel, timed_call
 from hloenv.runtime.jaxlib import ffi_call
 from support import jax_outputs
-from support.jit_auto import FASTER, SLOWER, normal
+from support.jit_functions import FASTER, SLOWER, normal
 
 assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
 

@@ -18,11 +18,9 @@ from hloenv import HloModule
 from hloenv.errors import ArgumentError, DecisionError, HloEnvError
 from hloenv.jax import FallbackWarning, auto, jit, planners, timed_call
 from hloenv.jax.compare import Comparison, compare
+from support.jit_functions import FASTER, SLOWER
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
-
-FASTER = Comparison(speedup=2.0, interval=(1.9, 2.1))
-SLOWER = Comparison(speedup=0.5, interval=(0.4, 0.6), reason="it is slower")
 
 
 def convolution(x, kernel):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -13,47 +12,23 @@ import pytest
 
 import hloenv
 from hloenv.errors import CompileError, MeasureTimeout
-from hloenv.jax import FallbackWarning, auto, by_wheel, decider, timed_call
+from hloenv.jax import auto, by_wheel, decider, timed_call
 from hloenv.jax import compare as jax_compare
 from hloenv.jax.compare import Comparison, Running, exceeds
 from support.fake_time import FakeTime
+from support.jit_functions import FASTER, NOISES, SLOWER, depthwise, filtered
 
-pytestmark = [pytest.mark.jax, pytest.mark.compile]
-
-SLOWER = Comparison(speedup=0.5, interval=(0.4, 0.6), reason="it is slower")
-FASTER = Comparison(speedup=2.0, interval=(1.9, 2.1))
-
-
-@pytest.fixture(autouse=True)
-def _no_fallback():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
-
-
-def depthwise(kernel, x):
-    return jax.lax.conv_general_dilated(
-        x,
-        kernel,
-        (1, 1),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=x.shape[-1],
-    )
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.compile,
+    pytest.mark.usefixtures("no_fallback"),
+]
 
 
 KERNEL, IMAGE = jnp.ones((3, 3, 1, 32)) / 9, jnp.ones((1, 28, 28, 32))
 
 
-def filtered(a, noises):
-    def step(p, noise):
-        p = a @ p @ a.T + noise
-        return p - jnp.outer(p[:, 0], p[0]) / (p[0, 0] + 1), p[0, 0]
-
-    return jax.lax.scan(step, jnp.eye(3), noises)[1].sum()
-
-
-MATRIX, NOISES = jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01
+MATRIX = jnp.eye(3) * 0.9
 
 
 class Slow:

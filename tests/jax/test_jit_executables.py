@@ -25,7 +25,7 @@ from hloenv.jax.library import left_out_of
 from hloenv.measurement.store import default_path
 from hloenv.runtime.jaxlib.serialized import loading, serialize
 from support import jax_outputs
-from support.jit_auto import FASTER, IMAGE, KERNEL, SLOWER, depthwise
+from support.jit_functions import FASTER, IMAGE, KERNEL, SLOWER, depthwise
 
 assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
 
@@ -41,7 +41,7 @@ sys.path.insert(0, sys.argv[1])
 import jax
 from jax._src import compiler
 import hloenv
-from support.jit_auto import IMAGE, KERNEL, depthwise
+from support.jit_functions import IMAGE, KERNEL, depthwise
 
 original, names = compiler.backend_compile_and_load, []
 def compile(backend, module, *args):

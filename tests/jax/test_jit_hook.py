@@ -11,36 +11,14 @@ import pytest
 
 import hloenv
 from hloenv.jax import dispatch, replacements, timed_call
-from hloenv.jax.compare import Comparison
 from support.jax_outputs import assert_same
+from support.jit_functions import FASTER, NOISES, SLOWER, depthwise, filtered
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
-FASTER = Comparison(speedup=2.0, interval=(1.9, 2.1))
-SLOWER = Comparison(speedup=0.5, interval=(0.4, 0.6), reason="it is slower")
-
-
-def depthwise(kernel, x):
-    return jax.lax.conv_general_dilated(
-        x,
-        kernel,
-        (1, 1),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=x.shape[-1],
-    )
-
-
-def filtered(a, noises):
-    def step(p, noise):
-        p = a @ p @ a.T + noise
-        return p - jnp.outer(p[:, 0], p[0]) / (p[0, 0] + 1), p[0, 0]
-
-    return jax.lax.scan(step, jnp.eye(3), noises)[1].sum()
-
 
 FORMS = depthwise, (jnp.ones((3, 3, 1, 32)) / 9, jnp.ones((1, 28, 28, 32)))
-LOOPS = jax.grad(filtered), (jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01)
+LOOPS = jax.grad(filtered), (jnp.eye(3) * 0.9, NOISES)
 
 
 @pytest.fixture

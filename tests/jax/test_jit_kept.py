@@ -21,7 +21,7 @@ from hloenv.jax import verdicts as kept_verdicts
 from hloenv.jax.facts import key_of_lowered
 from hloenv.measurement.store import default_path
 from support import jax_outputs
-from support.jit_auto import (
+from support.jit_functions import (
     FASTER,
     IMAGE,
     KERNEL,

@@ -13,7 +13,7 @@ import hloenv
 from hloenv.errors import InvalidModuleError
 from hloenv.jax import from_jax, library
 from support import jax_outputs
-from support.jit_auto import FASTER, SLOWER, normal
+from support.jit_functions import FASTER, SLOWER, normal
 
 assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
 

@@ -20,6 +20,7 @@ from hloenv.jax.compare import compare
 from hloenv.jax.outputs import compare_bitwise
 from hloenv.runtime import moved as moved_module
 from hloenv.runtime.compare import compare_outputs
+from support.jit_functions import depthwise
 
 pytestmark = pytest.mark.jax
 
@@ -85,17 +86,6 @@ def test_the_worst_of_several_leaves_is_named(monkeypatch):
     text = outputs.difference(expected, actual)
     assert text == str(compare_outputs(expected, actual))
     assert "worst is output 1 at [7, 3]" in text
-
-
-def depthwise(kernel, x):
-    return jax.lax.conv_general_dilated(
-        x,
-        kernel,
-        (1, 1),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=x.shape[-1],
-    )
 
 
 KERNEL, IMAGE = jnp.ones((3, 3, 1, 32)) / 9, jnp.ones((1, 28, 28, 32))

@@ -18,7 +18,7 @@ from hloenv.jax import auto, onednn, timed_call
 from hloenv.jax.stages import Stages
 from hloenv.runtime.jaxlib.stablehlo import program_of
 from support import jax_outputs
-from support.jit_auto import FASTER, SLOWER, normal
+from support.jit_functions import FASTER, SLOWER, normal
 
 assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
 

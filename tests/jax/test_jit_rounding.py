@@ -17,7 +17,7 @@ from hloenv.jax.outputs import difference
 from hloenv.jax.stages import Stages
 from hloenv.jax.wrapping import moved_arguments
 from hloenv.runtime import moved as moved_module
-from support.jit_auto import FASTER, IMAGE, KERNEL, depthwise, normal
+from support.jit_functions import FASTER, IMAGE, KERNEL, depthwise, normal
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 

@@ -16,7 +16,7 @@ from hloenv.errors import InvalidModuleError
 from hloenv.jax import auto, decider, from_jax, settings, timed_call
 from hloenv.runtime.machine import this_machine
 from support import jax_outputs
-from support.jit_auto import (
+from support.jit_functions import (
     FASTER,
     IMAGE,
     KERNEL,

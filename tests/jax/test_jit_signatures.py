@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +18,14 @@ from hloenv.jax import FallbackWarning, auto, decider, from_jax, timed_call
 from support.jax_outputs import assert_same
 from support.jit_functions import FASTER, SLOWER, depthwise, small_loop, square
 
-pytestmark = [pytest.mark.jax, pytest.mark.compile]
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.compile,
+    pytest.mark.usefixtures("no_fallback"),
+]
 
 KERNEL = jnp.ones((3, 3, 1, 32)) / 9
 IMAGE, IMAGES = jnp.ones((1, 28, 28, 32)), jnp.ones((2, 28, 28, 32))
-
-
-@pytest.fixture(autouse=True)
-def _no_fallback():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
 
 
 @pytest.fixture

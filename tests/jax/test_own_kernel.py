@@ -10,7 +10,7 @@ import pytest
 import hloenv
 from hloenv.hlo.passes import run_passes
 from support.captures import rules
-from support.jit_auto import IMAGE, KERNEL, depthwise
+from support.jit_functions import IMAGE, KERNEL, depthwise
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 

@@ -10,7 +10,7 @@ import pytest
 
 import hloenv
 from support.forms import form_of
-from support.jit_auto import normal
+from support.jit_functions import normal
 from support.reductions import PASS, assert_same, form_by, reduction, rules_of
 
 RULE = "squeezed"
