@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,34 +53,20 @@ _INSTALLED_BY = {
 }
 # Memory maps that a test can use up in some seconds.
 _MAX_MAPS = 200_000
-# Files and folders that import a package when they are collected.
+# Packages that files need to be collected: what their text imports, and what else is
+# imported by files and folders.
+_IMPORT = re.compile(
+    r"^(?:import|from) (gymnasium|jax|playwright|torch)\b", re.MULTILINE
+)
 _IMPORTS = {
     "envs": "gymnasium",
     "learn": "gymnasium",
-    "test_gnn.py": "torch",
-    "test_graph_ppo.py": "torch",
-    "test_rewrite_training.py": "torch",
-    "test_substitution_training.py": "torch",
-    "test_xrlflow.py": "torch",
     "test_browser.py": "playwright",
     "test_browser_slow.py": "playwright",
-    "tune": "jax",
-    "test_jit.py": "jax",
-    "test_jit_hook.py": "jax",
-    "test_jit_memory.py": "jax",
+    "test_demonstrations.py": "torch",
     "test_jit_pickled.py": "jax",
-    "test_jit_numpy_calls.py": "jax",
-    "test_jit_names.py": "jax",
-    "test_jit_options.py": "jax",
-    "test_jit_deciding_time.py": "jax",
-    "test_jit_as_jax.py": "jax",
-    "test_jit_auto.py": "jax",
-    "test_jit_kept.py": "jax",
-    "test_jit_library.py": "jax",
-    "test_jit_rounding.py": "jax",
-    "test_jit_compared.py": "jax",
-    "test_loaded.py": "jax",
-    "test_jit_single_kernel.py": "jax",
+    "test_substitution_policy.py": "torch",
+    "test_substitution_search.py": "gymnasium",
 }
 
 # A shell starts what it puts into the background with Ctrl-C ignored, which children
@@ -135,9 +122,14 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     """Skips the files that cannot be imported without a package."""
     if isinstance(collector, pytest.Module):
         path = collector.path
-        package = _IMPORTS.get(path.name) or _IMPORTS.get(path.parent.name)
-        if package is not None and not _is_installed(package):
-            _without_package(collector.config, package)
+        packages = [_IMPORTS[n] for n in (path.name, path.parent.name) if n in _IMPORTS]
+        packages += _IMPORT.findall(path.read_text(encoding="utf-8"))
+        for package in packages:
+            if not _is_installed(package):
+                # Not here, where it would end the whole run.
+                collector.collect = functools.partial(
+                    _without_package, collector.config, package
+                )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

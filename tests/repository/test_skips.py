@@ -82,6 +82,19 @@ def test_a_required_package_that_is_missing_is_a_failure(run):
     assert "no_such_package is not installed" in out
 
 
+@pytest.mark.parametrize("package", ["gymnasium", "jax", "playwright", "torch"])
+def test_a_file_that_imports_a_missing_package_is_skipped(run, tmp_path, package):
+    (tmp_path / "without.py").write_text(f"import sys; sys.modules[{package!r}] = None")
+    text = f"import {package}\ndef test_it(): pass\n"
+    code, out = run(text, "-p", "without")
+    assert code == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "1 skipped" in out
+    assert f"{package} is not installed: pip install" in out
+    code, out = run(text, "-p", "without", "--require-packages")
+    assert code == pytest.ExitCode.INTERRUPTED
+    assert f"{package} is not installed: pip install" in out
+
+
 _REAL = """
 import pytest
 @pytest.mark.max_instructions(1)
