@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the forms of dots and reductions that the policy known-forms takes.
+"""Measures the forms of products whose first operand is transposed.
 
-Each form of one operation is measured beside jaxlib's own, in jaxlib, over a grid of
-sizes; the thresholds in hloenv/policies/known_forms.py follow from the table.
+Each form of one product is measured beside jaxlib's own, in jaxlib, over random sizes
+and types; what the policy known-forms takes of them follows from the table.
 
     python scripts/reports/run_forms.py
-    python scripts/reports/run_forms.py --match "across its rows" --seconds 0.5
+    python scripts/reports/run_forms.py --match bfloat16 --seconds 0.5
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -29,39 +27,11 @@ from hloenv.policies import get_policy
 from hloenv.policies.known_forms import FORM_PASSES
 from reporting import Row, Rows, count_of, head, parser_of, version_of_rows, write_page
 
-_ROWS = (1, 2, 4, 8, 16)
-_MATRICES = (
-    *((64, 64), (128, 128), (256, 256), (1024, 64), (64, 1024), (64, 4096)),
-    *((768, 768), (3072, 768), (768, 3072), (2048, 2048), (20000, 256), (50257, 768)),
-)
-_ATTENDED = (  # batch, positions, heads, features
-    *((1, 512, 12, 64), (4, 256, 8, 64), (1, 128, 12, 64), (2, 512, 8, 32)),
-    *((8, 64, 4, 32), (8, 16, 4, 16), (1, 2048, 8, 64)),
-)
-_CACHED = (  # batch, positions, heads, features
-    *((1, 128, 8, 64), (1, 512, 12, 64), (4, 256, 8, 64), (8, 128, 8, 32)),
-    *((1, 2048, 32, 64), (16, 1024, 8, 64), (1, 64, 4, 32), (64, 32, 4, 32)),
-)
-_SCANNED = (  # sizes, dimension
-    *(((n,), 0) for n in (16, 32, 100, 1000, 10000, 100000, 1000000)),
-    *(((20, 20), d) for d in (0, 1)),
-    *(((100, 100), d) for d in (0, 1)),
-    *(((1000, 1000), d) for d in (0, 1)),
-    *(((10000, 32), d) for d in (0, 1)),
-    *(((16, 500), 1), ((8, 50257), 1), ((32, 10000), 1), ((96, 1024), 1)),
-    *(((1000, 64), 1), ((10000, 16), 1), ((100000, 8), 1), ((4, 1000), 0)),
-    *(((64, 64, 64), d) for d in (0, 1, 2)),
-    *(((100, 1000, 3), 1), ((16, 128, 64), 1)),
-)
-# Of products that are read across their rows: how many, and of which sizes.
-_CROSSED = 120
-_CROSSED_SIZES = (
+# How many products, and of which sizes.
+_CASES = 120
+_SIZES = (
     *(4, 7, 10, 12, 16, 24, 32, 48, 60, 64, 96, 120, 128, 150, 192, 256, 320, 400),
     *(512, 640, 784, 900, 1024, 1500, 2048, 3000),
-)
-_REDUCED = (
-    *((100000, 4), (10000, 8), (10000, 16), (4096, 32), (4096, 64), (4096, 128)),
-    *((256, 1000), (64, 32000), (1, 50257), (16, 16), (16, 1000)),
 )
 
 
@@ -76,66 +46,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def cases() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """Name, function and arguments (by shape) of each case."""
-    import jax
-    import jax.numpy as jnp
-
-    def array(*shape: int) -> Any:
-        return jax.ShapeDtypeStruct(shape, np.float32)
-
-    for rows, (columns, terms) in itertools.product(_ROWS, _MATRICES):
-        given = array(rows, terms), array(columns, terms), array(columns)
-        name = f"{rows} x {terms} by {columns} x {terms}, transposed"
-        yield f"dot, {name}", lambda x, w, _: x @ w.T, given
-        yield f"dot and bias, {name}", lambda x, w, b: x @ w.T + b, given
-    for batch, length, heads, features in _ATTENDED:
-        weights = array(batch, heads, length, length)
-        given = weights, array(batch, length, heads, features)
-        yield (
-            f"attention's values, {batch} x {length} x {heads} x {features}",
-            lambda p, v: jnp.einsum("bhqk,bkhd->bqhd", p, v),
-            given,
-        )
-    for columns, terms in _MATRICES:
-        given = array(terms, columns), array(256, terms)
-        yield (
-            f"dot of {terms} x {columns} and 256 x {terms}, both transposed",
-            lambda x, y: x.T @ y.T,
-            given,
-        )
-    for batch, length, heads, features in _CACHED:
-        given = array(batch, 1, heads, features), array(batch, length, heads, features)
-        name = f"{batch} x {length} x {heads} x {features}"
-        yield (
-            f"decode step's weights, {name}",
-            lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k),
-            given,
-        )
-        yield (
-            f"decode step's values, {name}",
-            lambda p, v: jnp.einsum("bhqk,bkhd->bqhd", p, v),
-            (array(batch, heads, 1, length), given[1]),
-        )
-        yield (
-            f"decode step's values, {name}, heads first",
-            lambda p, v: jnp.einsum("bhqk,bhkd->bhqd", p, v),
-            (array(batch, heads, 1, length), array(batch, heads, length, features)),
-        )
-    yield from crossed_dots()
-    yield from scans()
-    for rows, reduced in _REDUCED:
-        given = (array(rows, reduced),)
-        yield f"argmax of {rows} x {reduced}", lambda x: jnp.argmax(x, axis=-1), given
-        given = (array(reduced, rows),)
-        yield (
-            f"argmin of {rows} x {reduced}, of columns",
-            lambda x: jnp.argmin(x, axis=0),
-            given,
-        )
-
-
-def crossed_dots() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """As `cases`, of products of random sizes whose first operand is transposed."""
+    """Name, function and arguments (by shape) of each product."""
     import jax
     import jax.numpy as jnp
 
@@ -147,9 +58,9 @@ def crossed_dots() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
 
     generator = np.random.default_rng(0)
     names = set()
-    while len(names) < _CROSSED:
+    while len(names) < _CASES:
         kind = generator.choice(("float32", "float64", "bfloat16"), p=(0.6, 0.2, 0.2))
-        rows, terms, columns = generator.choice(_CROSSED_SIZES, 3).tolist()
+        rows, terms, columns = generator.choice(_SIZES, 3).tolist()
         batch = int(generator.choice((1, 1, 1, 4, 16, 64)))
         is_both = bool(generator.integers(3) == 0)
         work = batch * rows * terms * columns
@@ -175,35 +86,8 @@ def crossed_dots() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
         )
 
 
-def scans() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """As `cases`, of cumulative reductions."""
-    import jax
-    import jax.numpy as jnp
-
-    operations = {
-        "cumsum": ("float32", "int32", "bfloat16"),
-        "cummax": ("float32",),
-        "cumprod": ("float32",),
-        "cumlogsumexp": ("float32",),
-    }
-    for name, types in operations.items():
-        for kind, is_reversed, (sizes, axis) in itertools.product(
-            types, (False, True), _SCANNED
-        ):
-            if is_reversed and (name, kind) != ("cumsum", "float32"):
-                continue
-            text = f"{name} of {kind}, {' x '.join(map(str, sizes))}, dimension {axis}"
-            yield (
-                text + (", reversed" if is_reversed else ""),
-                functools.partial(
-                    getattr(jax.lax, name), axis=axis, reverse=is_reversed
-                ),
-                (jax.ShapeDtypeStruct(sizes, jnp.dtype(kind)),),
-            )
-
-
 def measure(function: Any, given: tuple[Any, ...], **settings: Any) -> Row:
-    """Measures each form of a function of one operation."""
+    """Measures each form of a product."""
     import jax
 
     with jax.enable_x64(any(each.dtype.itemsize == 8 for each in given)):
@@ -264,16 +148,16 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     ]
     lost = sum(gain < 0.97 for gain in gains)
     return [
-        *head("Forms of dots and of reductions", rows),
+        *head("Products across their rows", rows),
         f"* speed-up: the time of jaxlib's own form over that of the form, on "
         f"{count_of(arguments.threads, 'core')}, with its 95 % interval; *taken*: by "
         "the policy `known-forms`",
-        f"* of {len(rows)} operations {len(gains)} have a form that is taken: the "
+        f"* of {len(rows)} products {len(gains)} have a form that is taken: the "
         f"geometric mean of its speed-up is {geometric_mean(gains or [1.0]):.2f}, the "
         f"least {min(gains, default=1.0):.2f}, and {lost} are below 0.97",
         "",
         *table(
-            ("operation", "form", "XLA's own", "speed-up", "interval", ""),
+            ("product", "form", "XLA's own", "speed-up", "interval", ""),
             cells,
             "llrrll",
         ),

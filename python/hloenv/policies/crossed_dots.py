@@ -5,7 +5,7 @@ jaxlib's library transposes such an operand in each run, an element at a time, w
 takes longest where rows are a power of two apart; of 64-bit floats the product itself
 takes twice as long. XLA's own transposition is several times as fast. The estimates
 were fitted to 600 products of random sizes on one core
-(`scripts/reports/run_forms.py --match "across its rows"` draws others).
+(`scripts/reports/run_forms.py` draws others).
 """
 
 from __future__ import annotations
