@@ -13,6 +13,7 @@ from ..cost.roofline import node_seconds
 from ..graph.convert import graph_of
 from ..graph.hlo_graph import HloGraph, opcodes
 from ..hlo.module import HloModule
+from ..hlo.text import logical_lines
 from .layout import Layout, Structure, place
 from .schema import ComputationBox, GraphData, ModuleInfo, NodeDetail
 
@@ -243,7 +244,7 @@ def lines_by_computation(module: HloModule, names: Set[str]) -> list[str]:
     """
     found: dict[str, list[str]] = {}
     title = ""
-    for line in module.to_text().splitlines():
+    for line in logical_lines(module.to_text()):
         if not line.startswith("  "):
             title = line.partition(" (")[0].removeprefix("ENTRY ")
             continue

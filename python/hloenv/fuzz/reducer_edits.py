@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ..hlo.text import COMMENT, NAME, OPCODE
+from ..hlo.text import COMMENT, NAME, OPCODE, logical_lines
 
 _METADATA = re.compile(
     r", (?:metadata|origin|frontend_attributes|sharding|backend_config)="
@@ -57,7 +57,7 @@ class _Sketch:
 
 
 def _read(text: str) -> _Sketch:
-    lines = text.splitlines()
+    lines = logical_lines(text)
     sketch = _Sketch(lines[0], {}, "")
     body: _Body | None = None
     for line in lines[1:]:

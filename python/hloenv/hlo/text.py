@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HLO text, as XLA prints it, read line by line.
+"""HLO text, as XLA prints it, read instruction by instruction.
 
 For comparing and identifying modules only: it parses names, operands and the text of
 attributes, but neither shapes nor attribute values.
@@ -7,7 +7,9 @@ attributes, but neither shapes nor attribute values.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import ParseError
@@ -15,12 +17,21 @@ from ..errors import ParseError
 # `opcode(`: shapes have no lower-case word before a parenthesis.
 OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 NAME = re.compile(r"%([\w.\-]+)")
-_METADATA = re.compile(
-    r',? (?:metadata|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
-)
+# Strings may contain text that looks like code.
+_QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+STRING = re.compile(_QUOTED, re.DOTALL)
+_ATTACHED = rf',? (?:metadata|origin)=\{{(?:[^{{}}"]|{_QUOTED}|\{{[^{{}}]*\}})*\}}'
+_METADATA = re.compile(_ATTACHED, re.DOTALL)
+# Or a string outside of it; far slower.
+_METADATA_OR_STRING = re.compile(rf"{_ATTACHED}|({_QUOTED})", re.DOTALL)
+# A string in front of metadata, or one that contains what looks like it.
+_BEHIND_STRING = re.compile(r'"[^"\n]*(?:metadata|origin)=\{')
 # The first line of a computation; between it and the header, XLA prints the source
 # files, functions and stack frames that metadata refer to.
 _FIRST_COMPUTATION = re.compile(r"^(?:%|ENTRY )", re.MULTILINE)
+# What may open or close something, or end a line.
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\n]', re.DOTALL)
+_PERCENT = re.compile(rf"%|({_QUOTED})", re.DOTALL)
 _PARENTHESIS = re.compile(r"[()]")
 COMMENT = re.compile(r"/\*.*?\*/")
 _CONTROL = re.compile(r", control-predecessors=\{([^}]*)\}")
@@ -32,7 +43,7 @@ LEFT_OUT = "{...}"
 
 @dataclass(slots=True)
 class Instruction:
-    """One line of HLO text; `value` is for the comparison.
+    """One instruction of HLO text; `value` is for the comparison.
 
     Attributes:
         operands: indices within the computation.
@@ -74,16 +85,83 @@ class ModuleText:
     computations: dict[str, Computation]
 
 
+def logical_lines(text: str) -> list[str]:
+    """The lines of text as XLA prints it: one for each instruction.
+
+    A line continues while a string or a brace in it is open: XLA prints JSON
+    (`backend_config={...}`) as it was given, with its line breaks.
+    """
+    lines = text.split("\n")
+    joined: list[str] = []
+    start = index = 0
+    while index < len(lines):
+        line = lines[index]
+        # Headers of computations end with an open brace.
+        if (line[:2] == "  " or not index) and not _is_closed(line):
+            line = text[start : _end_of_line(text, start)]
+            index += line.count("\n")
+        joined.append(line)
+        start += len(line) + 1
+        index += 1
+    return joined
+
+
+def _is_closed(line: str) -> bool:
+    if '"' in line:
+        line = STRING.sub("", line)
+        if '"' in line:
+            return False
+    return line.count("{") == line.count("}")
+
+
+def _end_of_line(text: str, start: int) -> int:
+    depth = 0
+    for found in _BRACKET.finditer(text, start):
+        if found[0] == "\n" and depth <= 0:
+            return found.start()
+        depth += (found[0] == "{") - (found[0] == "}")
+    return len(text)
+
+
+def outside_strings(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+    """Replaces what matches the pattern, but for strings."""
+    if '"' not in text:
+        return pattern.sub(replacement, text)
+    strings = STRING.findall(text)
+    between = [pattern.sub(replacement, each) for each in STRING.split(text)]
+    return "".join(itertools.chain(*zip(between, [*strings, ""], strict=True)))
+
+
 def without_metadata(text: str) -> str:
     """The text without metadata about the source of the instructions."""
-    header, _, rest = text.partition("\n")
+    header = text.partition("\n")[0]
+    if not _is_closed(header):
+        header = text[: _end_of_line(text, 0)]
+    rest = text[len(header) + 1 :]
     start = _FIRST_COMPUTATION.search(rest)
-    return header + "\n" + _METADATA.sub("", rest[start.start() if start else 0 :])
+    return header + "\n" + _drop_metadata(rest[start.start() if start else 0 :])
+
+
+def _drop_metadata(text: str) -> str:
+    if _BEHIND_STRING.search(text) is None:
+        return _METADATA.sub("", text)
+    return _METADATA_OR_STRING.sub(lambda found: found[1] or "", text)
+
+
+def computation_blocks(text: str) -> list[tuple[str, str]]:
+    """Name and text of each computation."""
+    blocks: list[tuple[str, list[str]]] = []
+    for line in logical_lines(text):
+        if line.startswith(("%", "ENTRY ")) and (name := NAME.search(line)):
+            blocks.append((name[1], []))
+        if blocks:
+            blocks[-1][1].append(line)
+    return [(name, "\n".join(lines).strip()) for name, lines in blocks]
 
 
 def parse_text(text: str) -> ModuleText:
     """Reads text as XLA prints it, with '%' before names, one instruction per line."""
-    lines = text.splitlines()
+    lines = logical_lines(text)
     result = ModuleText(split_parts(lines[0]), "", {})
     computation: Computation | None = None
     numbers: dict[str, int] = {}
@@ -113,7 +191,11 @@ def _parse_instruction(
     name = left.rpartition("%")[2]
     start = opcode.end() - 1
     end = _closing(right, start) if opcode[1] == "constant" else right.index(")", start)
-    attributes = _METADATA.sub("", right[end + 1 :])
+    attributes = _drop_metadata(right[end + 1 :])
+    strings: list[str] = []
+    if '"' in attributes:
+        strings = STRING.findall(attributes)
+        attributes = STRING.sub('"', attributes)
     controls: list[int] = []
     if control := _CONTROL.search(attributes):
         controls = [numbers[each] for each in NAME.findall(control[1])]
@@ -130,9 +212,25 @@ def _parse_instruction(
             shape=COMMENT.sub("", right[: opcode.start() - 1].strip() or right),
             operands=operands,
             controls=controls,
-            attributes=("" if operands else inside) + NAME.sub("%", attributes),
+            attributes=("" if operands else inside)
+            + _with_strings(NAME.sub("%", attributes), iter(strings)),
             callees=NAME.findall(attributes),
         )
+    )
+
+
+def _with_strings(text: str, strings: Iterator[str]) -> str:
+    """The text with a string in place of each quotation mark."""
+    if '"' not in text:
+        return text
+    return re.sub('"', lambda _: next(strings, '"'), text)
+
+
+def attribute_text(instruction: Instruction, *, sigil: str = "%") -> str:
+    """`attributes` with the names of computations; `sigil` is put before these."""
+    callees = iter(instruction.callees)
+    return _PERCENT.sub(
+        lambda found: found[1] or sigil + next(callees, ""), instruction.attributes
     )
 
 
@@ -150,10 +248,15 @@ def split_parts(line: str) -> list[str]:
     """Splits the header after the name: "entry_computation_layout={...}", ..."""
     parts: list[str] = []
     depth = 0
+    strings: list[str] = []
+    if '"' in line:
+        strings = STRING.findall(line)
+        line = STRING.sub('"', line)
     for piece in COMMENT.sub("", line).split(", "):
         if depth == 0:
             parts.append(piece)
         else:
             parts[-1] += ", " + piece
         depth += sum(map(piece.count, "{([")) - sum(map(piece.count, "})]"))
-    return parts[1:]
+    left = iter(strings)
+    return [_with_strings(each, left) for each in parts][1:]

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .._typing import Int64Array
+from ..hlo.text import logical_lines
 from .base import register_policy
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 # An instruction of HLO text with a reversed window without dilation.
 _REVERSED = re.compile(
-    r"%([\w.-]+) = [^\n]*window=\{(?![^}\n]*rhs_dilate)[^}\n]*rhs_reversal=[^}\n]*1"
+    r" *(?:ROOT )?%([\w.-]+) = "
+    r"[^\n]*window=\{(?![^}\n]*rhs_dilate)[^}\n]*rhs_reversal=[^}\n]*1"
 )
 
 
@@ -40,7 +42,9 @@ class KeepConvolutions:
             if any(choice.opcode == "convolution" for choice in each.choices[1:])
         }
         if found:
-            reversed_names = set(_REVERSED.findall(alternatives.module.to_text()))
+            lines = logical_lines(alternatives.module.to_text())
+            matches = filter(None, map(_REVERSED.match, lines))
+            reversed_names = {each[1] for each in matches}
             for each, added in found.items():
                 if each.original not in reversed_names and added & reversed_names:
                     decisions[each.index] = 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.pipeline import run_until
-from ..hlo.text import Computation, Instruction, ModuleText, parse_text
+from ..hlo.text import Computation, Instruction, ModuleText, attribute_text, parse_text
 from .accepted import AcceptedRewrite, find_rewrites
 from .operations import array_type, without_layout
 
@@ -153,8 +153,7 @@ def _block(computation: Computation) -> str:
 
 def render(instruction: Instruction, names: Sequence[str]) -> str:
     """A line of HLO text, without layout; `names` are those of the computation."""
-    callees = iter(instruction.callees)
-    attributes = re.sub("%", lambda _: next(callees), instruction.attributes)
+    attributes = attribute_text(instruction, sigil="")
     if instruction.operands:
         inside = ", ".join(names[operand] for operand in instruction.operands)
     elif instruction.opcode == "constant":

@@ -13,13 +13,14 @@ from ..hlo.module import HloModule
 from ..hlo.numerics import Numerics
 from ..hlo.pass_info import OptionValue, PassInfo, PassOption
 from ..hlo.python_passes import GivenProposal, Proposals
+from ..hlo.text import computation_blocks, logical_lines, outside_strings
 from ..runtime.upcast import ALTERNATIVE
 from .pattern import RuleError
 from .rule import Replacement, Rule
 from .subject import Subject
 
 # The computations of a library belong to no module.
-_BODY = re.compile(r"^%rule\.\d+ .*?^}", re.MULTILINE | re.DOTALL)
+_BODY = re.compile(r"%rule\.\d+ ")
 _LAYOUT = re.compile(r"\]\{[\d,]*\}")
 _ENTRY = "ENTRY %unused {\n  ROOT %nothing = s32[] constant(0)\n}\n"
 
@@ -108,9 +109,18 @@ def to_proposals(
         )
     library = _library(found, called, names)
     if not has_layouts and found:
-        text = _BODY.sub(lambda body: _LAYOUT.sub("]", body[0]), library.to_text())
-        library = HloModule.from_text(text)
+        library = HloModule.from_text(_without_layouts(library.to_text()))
     return Proposals(library, tuple(proposals))
+
+
+def _without_layouts(text: str) -> str:
+    """Text of a library whose bodies have no layouts."""
+    lines = []
+    is_inside = False
+    for line in logical_lines(text):
+        is_inside = line != "}" and (is_inside or _BODY.match(line) is not None)
+        lines.append(outside_strings(_LAYOUT, "]", line) if is_inside else line)
+    return "\n".join(lines)
 
 
 def _with_own_names(found: Sequence[Replacement]) -> list[Replacement]:
@@ -184,7 +194,7 @@ def _check_alone(replacement: Replacement) -> None:
 
 
 def _blocks(text: str) -> list[str]:
-    return [each + "\n\n" for each in text.split("\n\n") if each.strip()]
+    return [f"{each}\n\n" for _, each in computation_blocks(text)]
 
 
 def _option(rule: Rule) -> str:

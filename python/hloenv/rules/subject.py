@@ -13,6 +13,8 @@ from ..hlo.text import (
     NAME,
     Instruction,
     ModuleText,
+    attribute_text,
+    computation_blocks,
     parse_text,
     split_parts,
     without_metadata,
@@ -168,10 +170,10 @@ class Subject:
                         left.append(each)
         # The module has callees in front of callers.
         order = [each for each in self._parsed.computations if each in found]
-        text = "".join(self._blocks[each] for each in order)
+        text = "".join(f"{self._blocks[each]}\n\n" for each in order)
         if f"({LEFT_OUT}" in text:
-            blocks = _blocks_of(self._whole)
-            text = "".join(blocks[each] for each in order)
+            blocks = dict(computation_blocks(self._whole))
+            text = "".join(f"{blocks[each]}\n\n" for each in order)
         return text
 
     def literal_of(self, value: Value) -> str:
@@ -191,7 +193,7 @@ class Subject:
 
     @cached_property
     def _blocks(self) -> dict[str, str]:
-        return _blocks_of(self._text)
+        return dict(computation_blocks(self._text))
 
     @cached_property
     def _whole(self) -> str:
@@ -202,28 +204,12 @@ class Subject:
         return parse_text(self._whole)
 
 
-def _blocks_of(text: str) -> dict[str, str]:
-    """The text of each computation, by name."""
-    blocks = {}
-    for block in re.split(r"\n(?=(?:%|ENTRY ))", text)[1:]:
-        found = NAME.search(block)
-        if found:
-            blocks[found[1]] = block.strip() + "\n\n"
-    return blocks
-
-
 def _split(line: Instruction) -> tuple[str, str]:
     """Literal and attributes, as the module prints them."""
-    text = _with_callees(line)
+    text = attribute_text(line)
     start = _ATTRIBUTE.search(text)
     split = start.start() if start else len(text)
     return text[:split], text[split:].removeprefix(",").strip()
-
-
-def _with_callees(line: Instruction) -> str:
-    """Literal and attributes with the names that `hlo.text` takes out."""
-    callees = iter(line.callees)
-    return re.sub("%", lambda _: "%" + next(callees, ""), line.attributes)
 
 
 def _is_row_major(layout: str) -> bool:

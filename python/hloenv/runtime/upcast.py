@@ -16,15 +16,15 @@ import numpy as np
 from .._typing import Array
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule, ModuleLike, as_module
+from ..hlo.text import logical_lines, outside_strings
 
 _FLOAT = r"(?:f8e[0-9a-z]+|f4e[0-9a-z]+|bf16|f16|f32)"
 _ARRAY = re.compile(rf"\b({_FLOAT}|c64)\[")
+_REAL, _COMPLEX = re.compile(rf"\b{_FLOAT}\["), re.compile(r"\bc64\[")
 _DEFINITION = re.compile(r"^\s*(?:ROOT )?%([\w.\-]+) = ([a-z0-9]+)\[")
 _CAST = re.compile(
     r"^(\s*)(ROOT )?%([\w.\-]+) = ([a-z0-9]+)(\[\S*) bitcast-convert\(%([\w.\-]+)\)"
 )
-# Strings, which may contain text that looks like shapes.
-_QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
 # Operations whose types must not change.
 _FIXED = ("infeed", "outfeed", "send", "recv")
 _CALL_TARGET = re.compile(r'\bcustom-call\(.*?custom_call_target="([^"]*)"')
@@ -57,11 +57,11 @@ def upcast_to_float64(module: ModuleLike) -> HloModule:
             f"{', '.join(fixed)}, whose types are fixed; use a module without them"
         )
     dtypes: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in logical_lines(text):
         if (match := _DEFINITION.match(line)) is not None:
             dtypes[match[1]] = match[2]
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in logical_lines(text):
         cast = _CAST.match(line)
         lines += [_widen(line)] if cast is None else _widen_cast(line, cast, dtypes)
     try:
@@ -75,12 +75,8 @@ def upcast_to_float64(module: ModuleLike) -> HloModule:
 
 
 def _widen(line: str) -> str:
-    parts = _QUOTED.split(line)
-    parts[::2] = [
-        _ARRAY.sub(lambda m: "c128[" if m[1] == "c64" else "f64[", part)
-        for part in parts[::2]
-    ]
-    return "".join(parts)
+    line = outside_strings(_COMPLEX, "c128[", line)
+    return outside_strings(_REAL, "f64[", line)
 
 
 def _widen_cast(line: str, cast: re.Match[str], dtypes: dict[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from .._optional import needed_by
 from ..cost.roofline import Rates
 from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
-from ..hlo.text import without_metadata
+from ..hlo.text import logical_lines, outside_strings, without_metadata
 from ..rules.subject import Subject, Value
 from .saturation_rules import RULES
 from .terms import (
@@ -32,6 +32,7 @@ from .terms import (
 _OPERATORS = frozenset(
     ("Opaque", "Unary", "Binary", "Dot", "Conv", "Concat", "Transpose", "Broadcast")
 )
+_ROOT = re.compile(r"  ROOT %([\w.\-]+) = ")
 _LAYOUT = re.compile(r"\]\{[\d,]*\}")
 
 
@@ -55,13 +56,15 @@ class Entry:
                 "control dependencies; saturate it as JAX lowers it"
             )
         self._new = _unused_prefix(text)
-        start = text.index("\nENTRY ") + 1
-        self._before = text[:start]
-        self._header = text[start:].partition("\n")[0]
+        lines = logical_lines(text)
+        start = next(i for i, each in enumerate(lines) if each.startswith("ENTRY "))
+        self._before = "\n".join([*lines[:start], ""])
+        self._header = lines[start]
         values = Subject(module).values
         name = values[-1].computation
         self.values = [each for each in values if each.computation == name]
-        root = re.search(r"^  ROOT %([\w.\-]+) = ", text[start:], re.MULTILINE)
+        roots = filter(None, map(_ROOT.match, lines[start:]))
+        root = next(roots, None)
         if root is None:
             raise ArgumentError(f"the module {module.name!r} has no root")
         self.root = next(each for each in self.values if each.name == root[1])
@@ -104,10 +107,10 @@ class Entry:
         # XLA infers column-major layouts for transposes.
         return HloModule.from_text(
             "\n".join(
-                _LAYOUT.sub("]", line)
+                outside_strings(_LAYOUT, "]", line)
                 if f"%{self._new}" in line.partition(" = ")[0]
                 else line
-                for line in parsed.split("\n")
+                for line in logical_lines(parsed)
             )
         )
 

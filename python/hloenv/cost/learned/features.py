@@ -21,6 +21,7 @@ from ...errors import GraphError
 from ...graph.hlo_graph import MAX_RANK, HloGraph, dtypes, opcodes
 from ...graph.pyg import node_features, node_matrix
 from ...hlo.module import HloModule
+from ...hlo.text import logical_lines
 from ..roofline import node_seconds
 
 # Of these functions; other columns, or columns that mean something else, add 1.
@@ -32,7 +33,7 @@ MAX_NODES = 500_000
 _INSIDE = ("fusion", "call", "while", "conditional", "async-start")
 # Of a frontend attribute; see csrc/backend/dot_lowering.h.
 _TILED_MARK = "hloenv_dot"
-_TILED = re.compile(rf'^ *(?:ROOT )?%?([^ ]+) = .*{_TILED_MARK}="loops"', re.MULTILINE)
+_TILED = re.compile(rf' *(?:ROOT )?%?([^ ]+) = .*{_TILED_MARK}="loops"', re.DOTALL)
 _ASSUMED_TRIPS = 16  # as for loops outside kernels
 _INDEX_ATTRIBUTES = (
     *(f"dimensions_{k}" for k in range(4)),
@@ -418,7 +419,8 @@ def _tiled(module: HloModule, graph: HloGraph) -> npt.NDArray[np.bool_]:
     """[N] dots with the mark of `dot-lowering`, which is not in the graph."""
     marked: list[str] = []
     if _TILED_MARK.encode() in module.to_bytes():
-        marked = _TILED.findall(module.to_text())
+        found = map(_TILED.match, logical_lines(module.to_text()))
+        marked = [each[1] for each in found if each is not None]
     if not marked:
         return np.zeros(graph.num_nodes, np.bool_)
     return np.isin(np.array(graph.node_names), np.array(marked))
