@@ -14,7 +14,7 @@ from .. import errors
 from .._typing import Array
 from ..hlo.module import HloModule
 from ..process.forkserver import note
-from ..runtime.interpreter import interpret
+from ..runtime.interpreter import evaluate
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .comparison import MARGIN, Verdict, compare, nudged, tolerance_of, worst
 from .examples import Example, Range, find_example
@@ -54,7 +54,7 @@ class Expected:
         if any(spec.hlo_dtype == "token" for spec in module.input_specs()):
             raise errors.ExecuteError("the module takes a token")
         self.example: Example = find_example(
-            module, lambda inputs: interpret(module, *inputs), seed, ranges
+            module, lambda inputs: evaluate(module, *inputs), seed, ranges
         )
         self.inputs = self.example.inputs
         self.outputs = self.example.outputs
@@ -76,7 +76,7 @@ class Expected:
         while self._num_runs < num_runs:
             self._num_runs += 1
             inputs = nudged(self.inputs, self._num_runs)
-            moved = interpret(self._module, *inputs, perturb=self._num_runs)
+            moved = evaluate(self._module, *inputs, perturb=self._num_runs)
             for i, (a, b) in enumerate(zip(self.outputs, moved, strict=True)):
                 self._moved[i] = max(self._moved[i], worst(a, b))
 
@@ -110,14 +110,14 @@ class ExpectedInFloat64:
         """
         original = upcast_to_float64(module)
         self._inputs = upcast_inputs(original, inputs)
-        self._outputs = interpret(original, *self._inputs)
+        self._outputs = evaluate(original, *self._inputs)
         self._relative = [
             FLOAT64_TOLERANCE if tolerance_of(spec.hlo_dtype) else 0.0
             for spec in original.output_specs()
         ]
         self._moved = [0.0] * len(self._outputs)
         for run in range(FEW_RUNS):
-            moved = interpret(original, *upcast_inputs(original, nudged(inputs, run)))
+            moved = evaluate(original, *upcast_inputs(original, nudged(inputs, run)))
             for i, (a, b) in enumerate(zip(self._outputs, moved, strict=True)):
                 self._moved[i] = max(self._moved[i], worst(a, b) / MARGIN)
 
@@ -128,5 +128,5 @@ class ExpectedInFloat64:
             ArgumentError: it cannot be upcast.
             ExecuteError: the evaluator does not support an instruction.
         """
-        outputs = interpret(upcast_to_float64(decided), *self._inputs)
+        outputs = evaluate(upcast_to_float64(decided), *self._inputs)
         return compare(self._outputs, outputs, self._relative, self._moved)

@@ -21,7 +21,7 @@ from ..hlo.passes import Pipeline, is_candidate, run_passes
 from ..process.forkserver import note
 from ..rewrite.alternatives import Alternatives, capture
 from ..rewrite.verify import ChoiceError, measure_rounding, verify_alternatives
-from ..runtime.interpreter import interpret
+from ..runtime.interpreter import evaluate
 from .comparison import MARGIN, Verdict, num_partly_nan
 from .expected import FLOAT64_TOLERANCE, MANY_RUNS, Expected
 from .invariants import Report, random_decisions
@@ -67,7 +67,7 @@ class ValueChecker:
         note(f"evaluate {','.join(self.alternatives.pass_names)} {decisions.tolist()}")
         decided = self.alternatives.apply(decisions)
         try:
-            outputs = interpret(decided, *self.expected.inputs)
+            outputs = evaluate(decided, *self.expected.inputs)
         except errors.ExecuteError as error:
             self.skipped[f"decided module: {error}"] += 1
             return
@@ -222,7 +222,7 @@ def _moves_layouts(
             native = run_passes(module, each).module
             if "bitcast" not in native.opcode_counts():
                 continue
-            outputs = interpret(native, *expected.inputs)
+            outputs = evaluate(native, *expected.inputs)
         except errors.HloEnvError:
             continue
         if expected.compare(outputs).lines:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentTypeError
+
 # numpy and ml_dtypes names of element types whose XLA name differs.
 _DTYPE_NAMES = {
     "pred": "bool",
@@ -25,7 +27,14 @@ _DTYPE_NAMES = {
     "c64": "complex64",
     "c128": "complex128",
 }
-_ML_DTYPE_NAMES = {"bf16": "bfloat16", "s4": "int4", "u4": "uint4"}
+_ML_DTYPE_NAMES = {
+    "bf16": "bfloat16",
+    "f4e2m1fn": "float4_e2m1fn",
+    "s2": "int2",
+    "s4": "int4",
+    "u2": "uint2",
+    "u4": "uint4",
+}
 
 
 @dataclass(frozen=True)
@@ -42,24 +51,27 @@ class ArraySpec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype; bfloat16 and the 8- and 4-bit types need ml_dtypes.
+        """The numpy dtype; bfloat16 and the types of 2 to 8 bits need ml_dtypes.
 
         Raises:
-            TypeError: numpy has no such type (tokens, opaque values).
+            ArgumentTypeError: there is none (tokens, opaque values, types of one bit);
+                a `TypeError`.
         """
         if self.hlo_dtype in _DTYPE_NAMES:
             return np.dtype(_DTYPE_NAMES[self.hlo_dtype])
         name = _ML_DTYPE_NAMES.get(self.hlo_dtype)
         if name is None and self.hlo_dtype.startswith("f8"):
             name = "float8_" + self.hlo_dtype[2:]
-        if name is None:
-            raise TypeError(
-                f"numpy has no dtype for HLO type {self.hlo_dtype!r}; only arrays have "
-                "one"
-            )
         import ml_dtypes
 
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        found = getattr(ml_dtypes, name or "", None)
+        if found is None:
+            raise ArgumentTypeError(
+                f"there is no dtype for HLO type {self.hlo_dtype!r}, with ml_dtypes "
+                f"{ml_dtypes.__version__}; inputs and outputs must be arrays of "
+                "another type, such as s8: convert them in the module"
+            )
+        dtype: np.dtype[Any] = np.dtype(found)
         return dtype
 
     @property

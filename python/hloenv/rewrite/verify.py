@@ -15,7 +15,7 @@ from .._typing import Array
 from ..errors import ArgumentTypeError, PassError
 from ..hlo.module import HloModule
 from ..hlo.passes import to_core
-from ..runtime.interpreter import as_bytes, check_static, interpret
+from ..runtime.interpreter import as_bytes, check_static, evaluate
 from ..runtime.random_inputs import random_inputs
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .alternatives import Alternatives
@@ -193,9 +193,9 @@ def _compare_modules(
 ) -> ChoiceError:
     """Compares the outputs of the module that one choice gives with the original's."""
     decisions = alternatives.reject_all()
-    original = interpret(upcast_to_float64(alternatives.apply(decisions)), *arrays)
+    original = evaluate(upcast_to_float64(alternatives.apply(decisions)), *arrays)
     decisions[record.alternative] = record.choice
-    decided = interpret(upcast_to_float64(alternatives.apply(decisions)), *arrays)
+    decided = evaluate(upcast_to_float64(alternatives.apply(decisions)), *arrays)
     absolute = relative = 0.0
     num_nans_lost = num_compared = 0
     for want, got in zip(original, decided, strict=True):

@@ -28,7 +28,7 @@ from ..hlo.array_spec import ArraySpec
 from ..hlo.module import HloModule, as_module
 from ..hlo.python_passes import Proposals
 from ..rewrite.alternatives import Alternatives
-from ..runtime.interpreter import interpret
+from ..runtime.interpreter import evaluate
 from .passes import to_proposals
 from .pattern import RuleError
 from .rule import Rule
@@ -109,9 +109,9 @@ def check_rule(
     num_compared = 0
     draws = num_draws(module, _RANDOM_DRAWS)
     for inputs in assignments(module.input_specs(), seed=seed, draws=draws):
-        want = interpret(module, *inputs)
+        want = evaluate(module, *inputs)
         for number, result in enumerate(results):
-            got = interpret(result, *inputs)
+            got = evaluate(result, *inputs)
             num_compared += len(want)
             if not all(map(_are_equal, want, got)) and not rounding.explains(
                 number, inputs, want, got
@@ -142,9 +142,9 @@ def _check_signs_of_zeros(
     if not module.opcode_counts().keys().isdisjoint(("maximum", "minimum")):
         return
     for inputs in special_draws(module, seed):
-        want = interpret(module, *inputs)
+        want = evaluate(module, *inputs)
         for result in results:
-            got = interpret(result, *inputs)
+            got = evaluate(result, *inputs)
             if not all(map(_have_equal_zeros, want, got)):
                 raise RuleError(
                     _difference(rule, module, inputs, want, got, _have_equal_zeros)
@@ -251,8 +251,8 @@ def _wrong_value(
     """The outputs for the inputs, unless these hide the difference."""
     decisions = alternatives.reject_all()
     decisions[wrong.alternative] = wrong.choice
-    want = interpret(module, *wrong.inputs)
-    got = interpret(alternatives.apply(decisions), *wrong.inputs)
+    want = evaluate(module, *wrong.inputs)
+    got = evaluate(alternatives.apply(decisions), *wrong.inputs)
     if not all(map(_are_equal, want, got)):
         text = _difference(rule, module, wrong.inputs, want, got)
     else:

@@ -32,7 +32,7 @@ from ..hlo.numerics import Numerics
 from ..rewrite.alternatives import Alternatives
 from ..rewrite.verify import ChoiceError, verify_alternatives
 from ..runtime.extreme_inputs import extreme_inputs, has_free_integers
-from ..runtime.interpreter import interpret
+from ..runtime.interpreter import evaluate
 from ..runtime.random_inputs import random_inputs
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .rule import Replacement, Rule
@@ -211,10 +211,8 @@ class Rounding:
         except ArgumentError:
             return False
         arrays = upcast_inputs(wide[0], inputs)
-        want = interpret(wide[0], *arrays)
-        return _are_close(
-            want, interpret(wide[number + 1], *arrays), _FLOAT64_TOLERANCE
-        )
+        want = evaluate(wide[0], *arrays)
+        return _are_close(want, evaluate(wide[number + 1], *arrays), _FLOAT64_TOLERANCE)
 
     @cached_property
     def _in_float64(self) -> list[HloModule]:

@@ -23,8 +23,11 @@ _TOLERANCES = {
     "c64": 1e-4,
     "f16": 1e-2,
     "bf16": 5e-2,
+    "f4e2m1fn": 0.5,
 }
 _NARROW_TOLERANCE = 0.25
+# Of ml_dtypes, whose kind is "V".
+_NARROW_INTEGERS = ("int2", "int4", "uint2", "uint4")
 # How much more than in other outputs of the original an element may differ; and one of
 # 16 bits, whose roundings are large.
 TIMES_ALSO, _TIMES_NARROW = 10.0, 3.0
@@ -201,11 +204,16 @@ def _excess(error: Array, allowed: Array) -> Array:
     return np.where(error == 0, 0.0, ratio)
 
 
+def is_exact(array: Array) -> bool:
+    """Whether the elements are booleans or integers, which are not rounded."""
+    return array.dtype.kind in "biu" or array.dtype.name in _NARROW_INTEGERS
+
+
 def _errors(
     expected: Array, actual: Array, rtol: float | None, moved: list[Array]
 ) -> tuple[Array, Array]:
     """Absolute differences and tolerances, both float64 of the leaf's shape."""
-    if expected.dtype.kind in "biu" or expected.dtype.name in ("int4", "uint4"):
+    if is_exact(expected):
         error = np.asarray(expected != actual, np.float64)
         budget = max((2 * int(np.sum(expected != each)) for each in moved), default=0)
         is_within = budget > 0 and np.sum(error) <= budget
@@ -241,5 +249,5 @@ def _difference(one: Array, other: Array) -> Array:
 
 def _tolerance(dtype: np.dtype[Any]) -> float:
     names = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-    names |= {"complex64": "c64", "complex128": "c128"}
+    names |= {"complex64": "c64", "complex128": "c128", "float4_e2m1fn": "f4e2m1fn"}
     return _TOLERANCES.get(names.get(dtype.name, ""), _NARROW_TOLERANCE)

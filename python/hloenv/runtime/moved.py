@@ -89,7 +89,7 @@ def compare_moved(
         worst, differing = _compare(expected, actual, differing, by_rounding, others)
         if not differing:
             return replace(worst, is_equal=True)
-        if any(_is_exact(expected[leaf]) for leaf in differing):
+        if any(rules.is_exact(expected[leaf]) for leaf in differing):
             break
     return worst
 
@@ -117,7 +117,7 @@ def _find_as_moved(
 
 def _is_near(expected: Array, actual: Array) -> bool:
     """Whether floats differ by little, in the root mean square."""
-    if _is_exact(expected):
+    if rules.is_exact(expected):
         return False
     size = error = 0.0
     for _, a, b in slices(expected, actual):
@@ -136,7 +136,7 @@ def slices(one: Array, other: Array) -> Iterator[tuple[int, Array, Array]]:
 
 
 def _scales(expected: Sequence[Array]) -> list[float]:
-    return [0.0 if _is_exact(each) else _scale(each) for each in expected]
+    return [0.0 if rules.is_exact(each) else _scale(each) for each in expected]
 
 
 def _of_rounding(
@@ -153,7 +153,7 @@ def _of_rounding(
         scale: of the output.
         largest: of the scales of all outputs.
     """
-    if _is_exact(expected):
+    if rules.is_exact(expected):
         return None
     nothing = _NOTHING * rules._tolerance(expected.dtype) * largest
     if scale <= nothing or _movement(expected, moved) <= _LITTLE * scale:
@@ -184,7 +184,7 @@ def _is_as_moved(expected: Array, actual: Array, moved: Array) -> bool:
     Nine of ten differ by no more than a little, and not many more than those that the
     moved arguments change by more.
     """
-    if _is_exact(expected):
+    if rules.is_exact(expected):
         return False
     scale = _scale(expected)
     counts = {"error": 0, "moved": 0}
@@ -212,10 +212,6 @@ def _is_as_moved(expected: Array, actual: Array, moved: Array) -> bool:
         and squares["error"] <= _TIMES_MOVED**2 * squares["moved"]
         and largest["error"] <= _TIMES_MOVED * largest["moved"]
     )
-
-
-def _is_exact(array: Array) -> bool:
-    return array.dtype.kind in "biu" or array.dtype.name in ("int4", "uint4")
 
 
 def _compare(
@@ -259,7 +255,7 @@ def _compare_large(
     expected: Array, actual: Array, moved: Array | None = None
 ) -> OutputComparison:
     """As `compare_outputs` of one array, which has elements."""
-    scale = None if _is_exact(expected) else _scale(expected)
+    scale = None if rules.is_exact(expected) else _scale(expected)
     worst = OutputComparison(is_equal=True, num_leaves=1)
     also = expected if moved is None else moved
     for (begin, one, other), (_, _, shifted) in zip(

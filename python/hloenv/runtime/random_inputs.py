@@ -39,7 +39,7 @@ def random_inputs(
         One array for each flat leaf of the parameters, None for tokens.
 
     Raises:
-        ArgumentError: numpy has no array of so many dimensions.
+        ArgumentError: numpy has no array of so many dimensions, or of this type.
     """
     module = as_module(module)
     bounds = core.index_bounds(module._core)
