@@ -31,7 +31,7 @@ class Expressions:
         """Choice 0, with the operands that it reads."""
         if kind == "pass":
             return "the module"
-        return self._spell(self._choice(alternative, 0), frozenset(), 0)
+        return self._spell(self._graph.choice_node(alternative, 0), frozenset(), 0)
 
     def choice(
         self, alternative: int, choice: int, kind: str, added: tuple[str, ...]
@@ -39,16 +39,10 @@ class Expressions:
         """A choice above 0; `added` are the names of the instructions it adds."""
         if kind == "pass":
             return "what the pass makes of the module"
-        node = self._choice(alternative, choice)
+        node = self._graph.choice_node(alternative, choice)
         if self._names[node] not in added:
             return self._name(node)
         return self._spell(node, frozenset(added), 0)
-
-    def _choice(self, alternative: int, choice: int) -> int:
-        """Node of a choice at the alternative's first site."""
-        graph = self._graph
-        site = graph.site_offsets[alternative]
-        return int(graph.site_choice_nodes[graph.site_choice_offsets[site] + choice])
 
     def _name(self, node: int) -> str:
         # What reads a site reads the value that is to be decided: name that.

@@ -352,6 +352,11 @@ class HloGraph:
         """Users of `node`, ascending, once for each edge."""
         return self.out_targets[self.out_offsets[node] : self.out_offsets[node + 1]]
 
+    def choice_node(self, alternative: int, choice: int) -> int:
+        """Node of a choice at the alternative's first site."""
+        site = self.site_offsets[alternative]
+        return int(self.site_choice_nodes[self.site_choice_offsets[site] + choice])
+
     def attribute_block(
         self, names: Sequence[str] | None = None, *, absent: int = -1
     ) -> npt.NDArray[np.int64]:

@@ -165,7 +165,7 @@ class _Estimate:
 
     def loop_pays(self, alternative: int) -> bool:
         """Whether the loop that is the original of an alternative should change."""
-        loop = self._node_of(alternative, 0)
+        loop = self._graph.choice_node(alternative, 0)
         if self._size_of(loop) > _MAX_INSTRUCTIONS:
             return False
         return _pays(self._of_node(loop), 1.0)
@@ -173,7 +173,7 @@ class _Estimate:
     def run_pays(self, alternative: int, choice: int, everywhere: bool) -> bool:
         """Whether a run should be the call that a choice makes of it."""
         graph = self._graph
-        node = self._node_of(alternative, choice)
+        node = graph.choice_node(alternative, choice)
         while self._opcodes[graph.opcode[node]] != "call":  # an element of its result
             node = int(graph.edge_sources[graph.in_offsets[node]])
         runs = self._runs_of(int(graph.computation[node]))
@@ -185,12 +185,6 @@ class _Estimate:
         for each in range(int(begin), int(end)):
             time.add(self._of_node(each))
         return _pays(time, runs)
-
-    def _node_of(self, alternative: int, choice: int) -> int:
-        """The node of a choice in the first site of an alternative."""
-        graph = self._graph
-        site = graph.site_offsets[alternative]
-        return int(graph.site_choice_nodes[graph.site_choice_offsets[site] + choice])
 
     def _runs_of(self, computation: int) -> float:
         """How often a computation runs in a call of the module."""
