@@ -19,9 +19,9 @@ import hloenv
 from hloenv.errors import InvalidModuleError, ParseError
 from hloenv.fuzz.mutants import Kind, Mutant, make_mutants, run_mutants, use
 from hloenv.process.child import num_read
-from hloenv.process.forkserver import Outcome, map_jobs
+from hloenv.process.forkserver import Outcome
 from support.cases import WRITTEN
-from support.children import map_in_few
+from support.children import map_in_few, map_jobs
 
 
 def _module(entry: str, helpers: str = "") -> str:

@@ -19,8 +19,8 @@ import pytest
 import hloenv
 from hloenv.fuzz.damage import _fields, _varint, damage_text
 from hloenv.process.child import num_read
-from hloenv.process.forkserver import Outcome, map_jobs
-from support.children import map_in_few
+from hloenv.process.forkserver import Outcome
+from support.children import map_in_few, map_jobs
 
 
 def _module(entry: str, helpers: str = "") -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hloenv.process.forkserver import map_jobs
+from support.children import map_jobs
 
 _DRIVER = """
 import sys

@@ -55,8 +55,9 @@ _USES = {
     "measure": "print(hloenv.measure(TEXT, repeats=2).check().threads)",
     "sandbox": "with hloenv.isolated() as lab: print(lab.load(TEXT).name)",
     "pool": (
-        "from hloenv.process.forkserver import map_jobs\n"
-        "print(map_jobs('hloenv.hlo.module:as_module', [(TEXT,)])[0].value.name)"
+        "from hloenv.process.forkserver import run_jobs\n"
+        "(done,) = run_jobs('hloenv.hlo.module:as_module', [(TEXT,)])\n"
+        "print(done.value.name)"
     ),
     "workers of learning": (
         "from hloenv.learn.workers import run_tasks\n"

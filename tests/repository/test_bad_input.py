@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloenv.process.forkserver import map_jobs
 from support.cases import WRITTEN
-from support.children import map_in_few
+from support.children import map_in_few, map_jobs
 from support.run_child import RunChild
 
 TEXT = """HloModule small

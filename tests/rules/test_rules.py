@@ -13,9 +13,9 @@ import hloenv
 from hloenv.errors import PassError, PassOptionError, UnknownPassError
 from hloenv.hlo.python_passes import add_pass, remove_pass
 from hloenv.rules import Rule, RuleError, RulePass, check_rule, rule
-from hloenv.rules.check import capture_rules
 from hloenv.rules.matcher import MAX_PARTNERS
 from hloenv.rules.subject import Subject
+from rules.captures import capture_rules
 
 MM = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 SUM = f"""HloModule sum

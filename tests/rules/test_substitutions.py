@@ -17,8 +17,9 @@ from hloenv import (
 )
 from hloenv.hlo.text import parse_text
 from hloenv.rules import check_rule
-from hloenv.rules.check import capture_rules, single_decisions
+from hloenv.rules.check import single_decisions
 from hloenv.rules.sets import SUBSTITUTIONS
+from rules.captures import capture_rules
 from rules.cases import CASES, module_of
 from rules.variants import variants
 

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,14 @@ def call_each(
         for value in found if inspect.isgenerator(found) else [found]:
             yield index, _VALUE, value
         yield index, _END, None
+
+
+def map_jobs(
+    function: str, jobs: Iterable[tuple[Any, ...]], **options: Any
+) -> list[Outcome]:
+    """The outcomes of `run_jobs` in the order of the jobs."""
+    outcomes = run_jobs(function, list(jobs), **options)
+    return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
 def map_in_few(

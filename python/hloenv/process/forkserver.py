@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, overload
@@ -205,14 +205,6 @@ def run_jobs(
             pool.submit(job)
         for _ in jobs:
             yield pool.next()
-
-
-def map_jobs(
-    function: str, jobs: Iterable[tuple[Any, ...]], **options: Any
-) -> list[Outcome]:
-    """Returns the outcomes of `run_jobs` in the order of the jobs."""
-    outcomes = run_jobs(function, list(jobs), **options)
-    return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
 # The pipe to the server; only set in children.

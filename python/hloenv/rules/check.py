@@ -53,17 +53,6 @@ _EXACT = "; an exact rule gives equal floats, others have numerics='rounding'"
 _MAX_SHOWN = 32
 
 
-def capture_rules(module: HloModule, rules: Sequence[Rule]) -> Alternatives:
-    """The alternatives of some rules, which need not belong to a pass.
-
-    Raises:
-        PassError: XLA rejects the text of a replacement, or `where` fails.
-    """
-    subject = Subject(module)
-    found = [each for rule in rules for each in rule.replacements(subject)]
-    return capture_proposals(module, to_proposals(found))
-
-
 def capture_proposals(module: HloModule, proposals: Proposals) -> Alternatives:
     """The alternatives of proposals."""
     spec = core.given_candidates(
