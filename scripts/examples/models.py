@@ -26,7 +26,6 @@ from programs import Program, compare, normal
 from workloads import attend, norm, split_heads, weights
 
 Params = dict[str, Any]
-Apply = Callable[[Params, Any], Any]
 
 
 class Maker:
