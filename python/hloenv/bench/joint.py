@@ -180,16 +180,10 @@ def search_variants(
     )
 
 
-def pick_rule(
-    module: HloModule,
-    space: Space,
-    estimator: Estimator,
-    *,
-    min_gain: float = MIN_GAIN,
-) -> JointResult:
+def pick_rule(module: HloModule, space: Space, estimator: Estimator) -> JointResult:
     """The decisions of the fixed rule and variant with the lowest estimate.
 
-    XLA's own decisions are kept unless a rule saves the share `min_gain` of their time.
+    XLA's own decisions are kept unless a rule saves the share `MIN_GAIN` of their time.
 
     Raises:
         HloEnvError: the module itself cannot be compiled.
@@ -205,7 +199,7 @@ def pick_rule(
             continue
         rules.append((variant, prefix))
         seconds.append(estimate.seconds if estimate.is_ok else math.inf)
-    best = index_of_fastest(seconds, min_gain)
+    best = index_of_fastest(seconds, MIN_GAIN)
     variant, prefix = rules[best]
     return JointResult(
         variant.game, variant.name, prefix, best > 0, len(rules), 0, math.nan, []

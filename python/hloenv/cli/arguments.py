@@ -23,6 +23,7 @@ from .load import is_function
 from .numbers import add_count
 from .sandbox import add_isolation
 
+_STORE = "HLOENV_STORE"
 MODULE_HELP = (
     "HLO text or a serialized proto, '-' for standard input, or FILE.py:FUNCTION "
     "(also package.module:FUNCTION) for JAX"
@@ -68,9 +69,9 @@ def name_of(make: Callable[[str], object]) -> Callable[[str], str]:
     return check
 
 
-def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:
+def add_module(parser: argparse.ArgumentParser) -> None:
     """Adds a MODULE."""
-    parser.add_argument(name, metavar=name.upper(), help=MODULE_HELP)
+    parser.add_argument("module", metavar="MODULE", help=MODULE_HELP)
 
 
 def check_output(path: str | None) -> None:
@@ -215,27 +216,27 @@ def usual_store(args: argparse.Namespace) -> Iterator[None]:
     if args.no_store:
         with (
             tempfile.TemporaryDirectory() as folder,
-            _environment("HLOENV_STORE", str(Path(folder, "store.sqlite"))),
+            _store_at(Path(folder, "store.sqlite")),
         ):
             yield
     elif args.store is not None:
-        with _environment("HLOENV_STORE", str(args.store)):
+        with _store_at(args.store):
             yield
     else:
         yield
 
 
 @contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
+def _store_at(path: Path) -> Iterator[None]:
+    before = os.environ.get(_STORE)
+    os.environ[_STORE] = str(path)
     try:
         yield
     finally:
         if before is None:
-            del os.environ[name]
+            del os.environ[_STORE]
         else:
-            os.environ[name] = before
+            os.environ[_STORE] = before
 
 
 @contextlib.contextmanager

@@ -113,7 +113,6 @@ class Campaign:
         output: a folder for failing cases; None saves nothing.
         limits: of a case.
         jobs: cases at the same time.
-        nice: how much to lower the children's priority.
 
     Attributes:
         summary: of the cases that were checked so far.
@@ -131,7 +130,6 @@ class Campaign:
         output: Path | None = None,
         limits: Limits | None = None,
         jobs: int = 1,
-        nice: int = 0,
     ) -> None:
         self.seed = seed
         self.sources = tuple(sources)
@@ -141,7 +139,6 @@ class Campaign:
         self.output = output
         self.limits = limits or Limits()
         self.jobs = jobs
-        self.nice = nice
         self.summary = Summary()
         self.next = 0
         self._function = _RUN_CASE
@@ -166,7 +163,7 @@ class Campaign:
         start = time.monotonic()
         waiting: dict[int, tuple[int, Case]] = {}
         number = self.next = first
-        with Pool(workers=self.jobs, nice=self.nice) as pool:
+        with Pool(workers=self.jobs) as pool:
             while True:
                 self.summary.seconds = time.monotonic() - start
                 is_over = seconds is not None and self.summary.seconds > seconds
@@ -187,7 +184,7 @@ class Campaign:
     def check(self, case: Case) -> Summary:
         """Checks one case with its steps, without reduction."""
         start = time.monotonic()
-        with Pool(workers=1, nice=self.nice) as pool:
+        with Pool(workers=1) as pool:
             self._submit(pool, case)
             self._count(outcome := pool.next())
             for each in violations_of(outcome):

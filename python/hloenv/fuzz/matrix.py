@@ -36,6 +36,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 # The variant before a later run of the checked pass in XLA's pipeline.
 LATER = "in front of a later run"
+# Of inputs and decisions: a check is the same in each run.
+_SEED = 0
 
 
 def load(source: str, variant: str = "raw") -> HloModule:
@@ -100,8 +102,6 @@ def check_structure(
     source: str,
     variant: str,
     passes: Sequence[str],
-    *,
-    seed: int = 0,
 ) -> Iterator[Report]:
     """Checks invariants 1, 2, 3, 6, 7, and 4 by the verifier, for each of `passes`.
 
@@ -111,7 +111,7 @@ def check_structure(
     if isinstance(module, str):
         yield from _none(passes, module)
         return
-    checker = StructureChecker(module, seed)
+    checker = StructureChecker(module, _SEED)
     yield from _each(module, passes, checker.check)
 
 
@@ -120,9 +120,6 @@ def check_values(
     variant: str,
     passes: Sequence[str],
     ranges: Sequence[Range] = (),
-    *,
-    seed: int = 0,
-    num_decisions: int = 2,
 ) -> Iterator[Report]:
     """Checks invariants 4 and 5 for each of `passes` in XLA's evaluator.
 
@@ -138,16 +135,16 @@ def check_values(
         return
     note("expected")
     try:
-        expected = Expected(module, seed, ranges)
+        expected = Expected(module, _SEED, ranges)
     except errors.ExecuteError as error:
-        yield from _without_evaluator(module, passes, ranges, seed, str(error))
+        yield from _without_evaluator(module, passes, ranges, str(error))
         return
 
     def check(pipelines: list[Pipeline]) -> Report:
-        rng = _rng(seed, pipelines)
+        rng = _rng(pipelines)
 
         def check_alternatives(alternatives: Alternatives) -> Report:
-            vectors = draw_vectors(alternatives, rng, num_decisions)
+            vectors = draw_vectors(alternatives, rng, 2)
             return check_decisions(alternatives, module, pipelines, expected, vectors)
 
         return check_capture(module, pipelines, check_alternatives)
@@ -160,9 +157,6 @@ def check_compiled_values(
     variant: str,
     passes: Sequence[str],
     ranges: Sequence[Range] = (),
-    *,
-    seed: int = 0,
-    num_decisions: int = 1,
 ) -> Iterator[Report]:
     """Checks invariant 4 on compiled modules, after the rest of XLA's pipeline."""
     module = _loaded(source, variant)
@@ -173,18 +167,18 @@ def check_compiled_values(
         yield from _none(passes, "stateful: compared by structure only")
         return
     try:
-        expected = CompiledExpected(module, seed, ranges)
+        expected = CompiledExpected(module, _SEED, ranges)
     except errors.HloEnvError as error:
         yield from _none(passes, f"the original does not compile: {error}")
         return
 
     def check(pipelines: list[Pipeline]) -> Report:
-        rng = _rng(seed, pipelines)
+        rng = _rng(pipelines)
         return check_capture(
             module,
             pipelines,
             lambda alternatives: check_compiled(
-                alternatives, expected, draw_vectors(alternatives, rng, num_decisions)
+                alternatives, expected, draw_vectors(alternatives, rng, 1)
             ),
         )
 
@@ -246,28 +240,27 @@ def _check_default(
     return Report(name, len(alternatives), violations, num_checks=1)
 
 
-def _rng(seed: int, pipelines: Sequence[Pipeline]) -> random.Random:
-    """Returns a generator that depends only on the seed and the passes."""
-    return random.Random(f"{seed} {','.join(each.name for each in pipelines)}")
+def _rng(pipelines: Sequence[Pipeline]) -> random.Random:
+    """Returns a generator that depends only on the passes."""
+    return random.Random(f"{_SEED} {','.join(each.name for each in pipelines)}")
 
 
 def _without_evaluator(
     module: HloModule,
     passes: Sequence[str],
     ranges: Sequence[Range],
-    seed: int,
     reason: str,
 ) -> Iterator[Report]:
     """Checks invariant 4 compiled, where the evaluator does not support the module."""
     try:
         # XLA may crash on modules that its evaluator rejects.
-        expected = CompiledExpected(module, seed, ranges, isolate=True)
+        expected = CompiledExpected(module, _SEED, ranges, isolate=True)
     except errors.HloEnvError:
         yield from _none(passes, reason)
         return
 
     def check(pipelines: list[Pipeline]) -> Report:
-        rng = _rng(seed, pipelines)
+        rng = _rng(pipelines)
         return check_capture(
             module,
             pipelines,

@@ -113,17 +113,6 @@ class FileConfig:
                     "give the file with --import"
                 )
 
-    def check_width(self, name: str = "width") -> None:
-        """Checks the width of a network.
-
-        Raises:
-            ArgumentError: it is not from 1 to `MAX_WIDTH`.
-        """
-        if not 1 <= getattr(self, name) <= MAX_WIDTH:
-            raise ArgumentError(
-                f"{name} must be from 1 to {MAX_WIDTH}, got {getattr(self, name)}"
-            )
-
     @classmethod
     def of_run(cls, folder: str | os.PathLike[str]) -> Self:
         """The configuration of the run in a folder.
@@ -206,3 +195,13 @@ def _checked(name: str, value: Any, type_: str) -> Any:
     if not is_right:
         raise ArgumentError(f"{name} must be {type_.partition('[')[0]}, got {value!r}")
     return value
+
+
+def check_width(width: int) -> None:
+    """Checks the width of a network.
+
+    Raises:
+        ArgumentError: it is not from 1 to `MAX_WIDTH`.
+    """
+    if not 1 <= width <= MAX_WIDTH:
+        raise ArgumentError(f"width must be from 1 to {MAX_WIDTH}, got {width}")

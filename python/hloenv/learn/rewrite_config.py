@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..search import describe_search
 from ..search.spaces import get_space
-from .config_file import FileConfig
+from .config_file import FileConfig, check_width
 
 MODES = ("all", "one")
 
@@ -94,7 +94,7 @@ class RewriteConfig(FileConfig):
         self.check_least(1, "estimates", "max_steps", "num_envs", "rounds")
         self.check_least(1, "evaluate_every", "evaluate_passes")
         self.check_least(1, "max_validation", "workers")
-        self.check_width()
+        check_width(self.width)
         self.check_finite("imitation_rate")
         if not self.imitation_rate > 0:
             raise ArgumentError(

@@ -14,7 +14,7 @@ from ..hlo.pass_text import parse_pass
 from ..hlo.passes import Pass, Pipeline
 from ..runtime.executable import check_engine
 from ..substitution.candidates import DEFAULT_PASSES
-from .config_file import FileConfig
+from .config_file import FileConfig, check_width
 
 AGENTS = {"shared": "substitution_graph", "xrlflow": "candidate_graphs"}
 _REWARDS = {"shared": "improved", "xrlflow": "saved"}
@@ -94,7 +94,7 @@ class SubstitutionConfig(FileConfig):
         self.check_least(0, "seed", "steps", "demonstrations", "imitation_epochs")
         self.check_least(1, "max_steps", "max_candidates", "num_envs")
         self.check_least(1, "rounds", "evaluate_every", "max_validation")
-        self.check_width()
+        check_width(self.width)
         self.check_finite("imitation_rate", "search_seconds")
         for name in ("imitation_rate", "search_seconds"):
             if not getattr(self, name) > 0:

@@ -32,12 +32,15 @@ class Flip:
     change_s: float
 
 
+# Captures whose costs are kept.
+_MAX_KEPT = 64
+
+
 class GainScore:
     """Static costs of single choices, cached for the most recent captures."""
 
-    def __init__(self, game: Game, *, kept: int = 64) -> None:
+    def __init__(self, game: Game) -> None:
         self._game = game
-        self._kept = kept
         self._costs: dict[int, tuple[Alternatives, Int64Array, Float64Array]] = {}
 
     def costs(self, alternatives: Alternatives) -> tuple[Int64Array, Float64Array]:
@@ -50,7 +53,7 @@ class GainScore:
             else:
                 known = (alternatives, np.zeros(0, np.int64), np.zeros(0))
             self._costs[id(alternatives)] = known
-            if len(self._costs) > self._kept:
+            if len(self._costs) > _MAX_KEPT:
                 del self._costs[next(iter(self._costs))]
         return known[1], known[2]
 

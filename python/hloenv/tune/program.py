@@ -83,7 +83,6 @@ def program_of_module(
     *,
     engine: Engine = "jaxlib",
     inputs: Sequence[Any] | None = None,
-    name: str = "",
 ) -> Program:
     """A module, compared with what `hloenv.compile(module, engine=engine)` gives.
 
@@ -96,7 +95,7 @@ def program_of_module(
             "from before XLA's passes"
         )
     return Program(
-        name or module.name,
+        module.name,
         module,
         engine,
         "hloenv.compile" + "(engine='jaxlib')" * (engine == "jaxlib"),

@@ -146,7 +146,6 @@ def function_of(
     module: HloModule,
     out_avals: Sequence[Any],
     *,
-    plain: Callable[..., Any] | None = None,
     platform: str = "cpu",
 ) -> Callable[..., list[Any]]:
     """A module as a function of flat arrays, to be called while jax.jit traces it.
@@ -154,15 +153,13 @@ def function_of(
     Args:
         module: before XLA's passes.
         out_avals: jax's types of its results.
-        plain: a function of the same arguments that runs in its place on other devices
-            than one CPU; None for the module on all CPU devices.
         platform: that the module was lowered for, in jax's words.
 
     Raises:
         CompileError: jaxlib cannot read the module.
     """
     code = stablehlo_of(module)
-    return _call(code, module, out_avals, plain=plain, platform=platform)
+    return _call(code, module, out_avals, platform=platform)
 
 
 def _call(
@@ -170,7 +167,7 @@ def _call(
     module: HloModule,
     out_avals: Sequence[Any],
     *,
-    plain: Callable[..., Any] | None,
+    plain: Callable[..., Any] | None = None,
     platform: str = "cpu",
 ) -> Callable[..., list[Any]]:
     if platform == "cpu" and "custom-call" in module.opcode_counts():
