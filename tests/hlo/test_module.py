@@ -18,6 +18,7 @@ from hloenv.hlo.module import (
     read_text_or_proto,
     read_trusted,
 )
+from hloenv.hlo.passes import run_passes
 from hloenv.runtime.interpreter import interpret
 from support.cases import WRITTEN
 from support.paths import TESTDATA
@@ -279,3 +280,30 @@ def test_lines_of_the_source_survive_where_a_function_is_called_twice():
     again = HloModule.from_text(module.to_text())
     assert again.sources()["r"] == module.sources()["r"]
     assert again.fingerprint() == module.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f32[4] add(f32[4] %x, f32[4] %x.1)",
+        "// HloModule m\n/* * HloModule */ ROOT r = f32[4] add(f32[4] x, f32[4] x.1)",
+        '%r = f32[4]{0} add(f32[4]{0} x, f32[4]{0} y), metadata={op_name="HloModule"}',
+        "f32[4] call(f32[4] x), to_apply={\n p = f32[4] parameter(0)\n"
+        " ROOT d = f32[4] add(p, p)\n}",
+    ],
+)
+def test_an_instruction_alone_is_no_scheduled_module(text):
+    module = HloModule.from_text(text)
+    assert "is_scheduled" not in module.to_text()
+    assert run_passes(module, "dce").module.opcode_counts()["add"] == 1
+    again = pickle.loads(pickle.dumps(module))
+    assert again.to_text() == module.to_text()
+    assert "is_scheduled" not in HloModule.from_text(text, verify=False).to_text()
+
+
+def test_a_schedule_in_the_text_stays():
+    text = (
+        "HloModule _, is_scheduled=true\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}"
+    )
+    for given in (text, f"// a comment\n{text}"):
+        assert "is_scheduled=true" in HloModule.from_text(given).to_text()

@@ -28,6 +28,7 @@ from .reading import (
     read_untrusted,
     short_message,
     starts_like_text,
+    without_given_schedule,
 )
 from .source import Source
 
@@ -150,7 +151,10 @@ class HloModule:
                 "the HLO text has unpaired surrogates; it must be encodable as UTF-8"
             )
         try:
-            return _read_untrusted(text, verify=verify)
+            module = _read_untrusted(text, verify=verify)
+            if (unscheduled := without_given_schedule(text, module._raw)) is None:
+                return module
+            return _read_untrusted(unscheduled, verify=verify)
         except ParseError as error:
             raise type(error)(short_message(str(error))) from None
 

@@ -17,6 +17,13 @@ _MAX_LINE = 400
 _MAX_QUOTED = 120
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
+# The start of a module's text, behind comments.
+_HEADER = re.compile(
+    r"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*HloModule\b", re.DOTALL
+)
+# What XLA's parser makes of the text of one instruction.
+_SCHEDULED = "HloModule _, is_scheduled=true"
+
 
 def _read(content: str | bytes, *, check_structure: bool, verify: bool) -> core.Module:
     if isinstance(content, str):
@@ -87,6 +94,26 @@ def starts_like_text(content: bytes) -> bool:
     # A proto starts with a line break, the length of the module's name, the name, and
     # the tag of another field, which is a control character.
     return is_like_text and _CONTROL.search(content[:80]) is None
+
+
+def without_given_schedule(text: str, module: core.Module) -> str | None:
+    """The text of a module without the schedule that XLA's parser gave it.
+
+    It makes a scheduled module of one instruction without a module around it.
+
+    Args:
+        text: from which `module` was read.
+        module: any.
+
+    Returns:
+        None if the text says whether the module is scheduled.
+    """
+    if _HEADER.match(text) is not None:
+        return None
+    printed = module.to_text(True)
+    if not printed.startswith(_SCHEDULED):
+        return None
+    return "HloModule _" + printed.removeprefix(_SCHEDULED)
 
 
 def short_message(message: str) -> str:
