@@ -11,6 +11,7 @@
 #include "runtime/executable.h"
 #include "runtime/ffi_call.h"
 #include "runtime/kernels.h"
+#include "runtime/narrow_types.h"
 #include "runtime/one_device.h"
 #include "support/native_scope.h"
 #include "support/quiet.h"
@@ -61,6 +62,7 @@ void BindRuntime(py::module_& m) {
       "check_custom_calls",
       [](const Module& module) {
         ThrowIfError(CheckNotForkedInXla());
+        ThrowIfError(CheckNarrowTypes(module.hlo()));
         ThrowIfError(CheckCustomCalls(module.hlo()));
       },
       py::arg("module"));
@@ -69,6 +71,7 @@ void BindRuntime(py::module_& m) {
       [](const Module& module) {
         ThrowIfError(CheckNotForkedInXla());
         ThrowIfError(CheckRunsAlone(module.hlo()));
+        ThrowIfError(CheckNarrowTypes(module.hlo()));
         ThrowIfError(CheckCallsInJaxlib(module.hlo()));
         ThrowIfError(CheckNoTrivialWindow(module.hlo()));
       },

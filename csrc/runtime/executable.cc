@@ -11,6 +11,7 @@
 #include "backend/thunk_order.h"
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
+#include "runtime/narrow_types.h"
 #include "runtime/one_device.h"
 #include "runtime/own_calls.h"
 #include "support/cpu_executable.h"
@@ -102,6 +103,7 @@ absl::Status CheckRunnable(const xla::HloModule& module) {
                               " partitions; hloenv runs on one device"));
   }
   HLOENV_RETURN_IF_ERROR(CheckRunsAlone(module));
+  HLOENV_RETURN_IF_ERROR(CheckNarrowTypes(module));
   return CheckCustomCalls(module);
 }
 

@@ -138,3 +138,28 @@ def test_copies_beside_a_buffer_are_taken_together():
     alternatives.module.verify()
     for decision in range(len(alternative.choices)):
         alternatives.apply([decision]).verify()
+
+
+@pytest.mark.parametrize("type_", ["s1", "u1"])
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+def test_integers_of_one_bit_are_refused(type_, engine):
+    text = f"""HloModule m
+    ENTRY e {{
+      x = f32[4] parameter(0)
+      bits = {type_}[4] convert(x)
+      twice = {type_}[4] add(bits, bits)
+      ROOT r = f32[4] convert(twice)
+    }}"""
+    with pytest.raises(hloenv.CompileError, match=r"'bits' .* one or two bits"):
+        hloenv.compile(hloenv.HloModule.from_text(text), engine=engine)
+
+
+@pytest.mark.parametrize("type_", ["s2", "u2"])
+def test_integers_of_two_bits_are_neither_joined_nor_sorted(type_):
+    text = f"""HloModule m
+    ENTRY e {{
+      x = {type_}[4] parameter(0)
+      ROOT r = {type_}[8] concatenate(x, x), dimensions={{0}}
+    }}"""
+    with pytest.raises(hloenv.CompileError, match=r"'r' .* one or two bits"):
+        hloenv.compile(hloenv.HloModule.from_text(text))
