@@ -10,6 +10,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
+#include "passes/proposals/rules.h"
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_instruction.h"
@@ -26,42 +29,43 @@ using xla::HloOpcode;
 // Numbers of a join's operands, by element.
 using Numbers = absl::flat_hash_map<size_t, xla::Literal>;
 
-// Elements that are computed by joins of made-up numbers, in 64 bits.
+// Joins of made-up numbers, floats of which are computed in 64 bits.
 class Joined {
  public:
   explicit Joined(const PrefixTree& tree) : tree_(tree) {}
 
   Numbers MadeUp(int seed) const {
     std::minstd_rand random(static_cast<unsigned>(seed));
-    std::uniform_real_distribution<double> unit(-1, 1);
-    const auto draw = [&] { return unit(random) * std::exp(3 * unit(random)); };
+    std::uniform_real_distribution<double> unit(0, 1);
+    // In each place, numbers have one sign, and bits are set, more or less
+    // often: what all numbers together decide is reached, too.
+    const auto is_likely = [&](size_t place) {
+      return unit(random) < static_cast<double>(place % 31 + 1) / 32;
+    };
+    const auto number = [&](size_t place) {
+      const double size = unit(random) * std::exp(6 * unit(random) - 3);
+      return is_likely(place) ? size : -size;
+    };
+    const auto bits = [&](size_t place) {
+      uint64_t result = 0;
+      for (int i = 0; i < 64; ++i) result = 2 * result + is_likely(place);
+      return static_cast<int64_t>(result);
+    };
     Numbers numbers;
     for (size_t i = 0; i < tree_.elements.size(); ++i) {
       const xla::PrimitiveType type = WideOf(tree_.elements[i]->shape());
-      std::vector<double> real(kNumbers);
-      absl::c_generate(real, draw);
-      xla::Literal literal = xla::LiteralUtil::CreateR1<double>(real);
-      if (type == xla::C128) {
-        std::vector<std::complex<double>> complex(kNumbers);
-        absl::c_generate(complex, [&] {
-          const double first = draw();
-          return std::complex<double>(first, draw());
+      if (type == xla::F64) {
+        numbers[i] = Drawn<double>(number);
+      } else if (type == xla::C128) {
+        numbers[i] = Drawn<std::complex<double>>([&](size_t place) {
+          const double real = number(place);
+          return std::complex<double>(real, number(place));
         });
-        literal = xla::LiteralUtil::CreateR1<std::complex<double>>(complex);
       } else if (type == xla::PRED) {
-        std::vector<int32_t> bits(kNumbers);
-        absl::c_generate(bits, [&] { return draw() > 0 ? 1 : 0; });
-        literal =
-            xla::LiteralUtil::CreateR1<int32_t>(bits).Convert(type).value();
-      } else if (type != xla::F64) {
-        std::vector<int64_t> integers(kNumbers);
-        absl::c_generate(integers, [&] {
-          return static_cast<int64_t>(random()) * 0x9E3779B97F4A7C15;
-        });
-        literal =
-            xla::LiteralUtil::CreateR1<int64_t>(integers).Convert(type).value();
+        numbers[i] = Drawn<bool>(is_likely);
+      } else {
+        numbers[i] = Drawn<int64_t>(bits).Convert(type).value();
       }
-      numbers[i] = std::move(literal);
     }
     return numbers;
   }
@@ -91,6 +95,15 @@ class Joined {
  private:
   static constexpr size_t kNumbers = 512;
 
+  template <typename T, typename Draw>
+  static xla::Literal Drawn(const Draw& draw) {
+    xla::Literal literal =
+        xla::LiteralUtil::CreateR1<T>(absl::InlinedVector<T, 1>(kNumbers));
+    for (size_t place = 0; place < kNumbers; ++place) {
+      literal.Set<T>({static_cast<int64_t>(place)}, draw(place));
+    }
+    return literal;
+  }
   static xla::PrimitiveType WideOf(const xla::Shape& shape) {
     const xla::PrimitiveType type = shape.element_type();
     if (xla::primitive_util::IsFloatingPointType(type)) return xla::F64;
@@ -182,6 +195,102 @@ absl::StatusOr<bool> IsAssociative(const PrefixTree& tree, size_t level) {
   });
 }
 
+// Which dimensions of arrays go through the same elements.
+class Axes {
+ public:
+  explicit Axes(const PrefixTree& tree) : tree_(tree) {}
+
+  void Unite(const HloInstruction& a, int64_t i, const HloInstruction& b,
+             int64_t j) {
+    if (a.shape().dimensions(i) != 1) leaders_[AxisOf(a, i)] = AxisOf(b, j);
+  }
+  // Whether two dimensions of an array do.
+  bool HasDiagonal(const HloInstruction& array) {
+    absl::flat_hash_set<Axis> axes;
+    for (int64_t d = 0; d < RankOf(array.shape()); ++d) {
+      if (array.shape().dimensions(d) != 1 &&
+          !axes.insert(AxisOf(array, d)).second) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  using Axis = std::pair<const HloInstruction*, int64_t>;
+
+  Axis AxisOf(const HloInstruction& array, int64_t dimension) {
+    const auto operand = tree_.operands.find(&array);
+    Axis axis = {operand == tree_.operands.end()
+                     ? &array
+                     : tree_.elements[operand->second.element],
+                 dimension};
+    for (auto leader = leaders_.find(axis); leader != leaders_.end();
+         leader = leaders_.find(axis)) {
+      if (leader->second == axis) break;
+      axis = leader->second;
+    }
+    return axis;
+  }
+
+  const PrefixTree& tree_;
+  absl::flat_hash_map<Axis, Axis> leaders_;
+};
+
+std::vector<int64_t> WideDimensions(const xla::Shape& shape) {
+  std::vector<int64_t> wide;
+  for (int64_t d = 0; d < RankOf(shape); ++d) {
+    if (shape.dimensions(d) != 1) wide.push_back(d);
+  }
+  return wide;
+}
+
+// Whether each number of a join is computed of those at its own place: nothing
+// is transposed, as by broadcasts of a vector along rows and along columns.
+bool IsPointwise(const PrefixTree& tree) {
+  Axes axes(tree);
+  for (const auto& [each, row_dimension] : tree.row_dimensions) {
+    if (tree.operands.contains(each) || tree.constants[0].contains(each)) {
+      continue;
+    }
+    if (each->opcode() == HloOpcode::kReshape) {
+      const HloInstruction& operand = *each->operand(0);
+      const std::vector<int64_t> from = WideDimensions(operand.shape());
+      const std::vector<int64_t> to = WideDimensions(each->shape());
+      if (from.size() != to.size()) return false;
+      for (size_t i = 0; i < from.size(); ++i) {
+        if (operand.shape().dimensions(from[i]) !=
+            each->shape().dimensions(to[i])) {
+          return false;
+        }
+        axes.Unite(operand, from[i], *each, to[i]);
+      }
+      continue;
+    }
+    for (const HloInstruction* operand : each->operands()) {
+      if (tree.constants[0].contains(operand)) continue;
+      for (int64_t d = 0; d < RankOf(operand->shape()); ++d) {
+        const bool is_broadcast = each->opcode() == HloOpcode::kBroadcast;
+        axes.Unite(*operand, d, *each, is_broadcast ? each->dimensions(d) : d);
+      }
+    }
+  }
+  for (size_t i = 0; i < tree.elements.size(); ++i) {
+    const HloInstruction& element = *tree.elements[i];
+    if (RankOf(element.shape()) != RankOf(tree.joins[i]->shape())) return false;
+    for (int64_t d = 0; d < RankOf(element.shape()); ++d) {
+      axes.Unite(*tree.joins[i], d, element, d);
+    }
+  }
+  return absl::c_none_of(tree.elements,
+                         [&](const HloInstruction* each) {
+                           return axes.HasDiagonal(*each);
+                         }) &&
+         absl::c_none_of(tree.row_dimensions, [&](const auto& each) {
+           return axes.HasDiagonal(*each.first);
+         });
+}
+
 // Random numbers show nothing of a limit that they do not reach.
 bool HasExtremes(const PrefixTree& tree) {
   return absl::c_any_of(tree.row_dimensions, [](const auto& each) {
@@ -194,6 +303,7 @@ bool HasExtremes(const PrefixTree& tree) {
 
 bool IsOrderFree(const PrefixTree& tree) {
   const bool has_constants = !tree.constants[0].empty();
+  if (!IsPointwise(tree)) return false;
   if (has_constants && HasExtremes(tree)) return false;
   // Of one row there are no joins.
   const size_t levels = has_constants ? tree.constants.size() - 2 : 1;

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/counted_loop.h"
 #include "passes/proposals/labelled.h"
+#include "passes/proposals/prefix_order.h"
 #include "passes/proposals/prefix_tree.h"
 #include "passes/proposals/reduce_rules.h"
 #include "xla/literal_util.h"
@@ -31,24 +32,42 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 constexpr int64_t kMaxRows = int64_t{1} << 30;
-// Parts of a row, each in a place of its own, above which it is read slowly,
-// and bytes of each of them from which on it is not.
+// A row consists of parts that are apart in memory. It is read and written
+// slowly if they are more than this, and of fewer bytes each.
 constexpr int64_t kFewParts = 8;
 constexpr int64_t kLongPart = 16;
-// Rows from which floats are added up, or multiplied, as float64.
+// Bytes of a row from which on a loop of a single operation was faster, and
+// where its results are wider than its numbers.
+constexpr int64_t kLongRow = 8;
+constexpr int64_t kLongWideRow = 512;
+// Rows from which floats are added up as float64; products always are, as they
+// overflow elsewhere in another order.
 constexpr int64_t kLongLoop = 256;
 
+bool Has(const PrefixTree& tree, HloOpcode opcode) {
+  return absl::c_any_of(tree.row_dimensions, [opcode](const auto& each) {
+    return each.first->opcode() == opcode;
+  });
+}
+
+// Whether floats are joined as float64.
+bool IsWide(const PrefixTree& tree) {
+  return Has(tree, HloOpcode::kMultiply) ||
+         (tree.size >= kLongLoop &&
+          (Has(tree, HloOpcode::kAdd) || Has(tree, HloOpcode::kSubtract)));
+}
+
+// A loop that has all results of one scan.
 class PrefixLoop {
  public:
-  PrefixLoop(PrefixTree tree, const HloInstruction& root)
-      : tree_(std::move(tree)), root_(root) {
-    const auto is_rounded = [](const auto& each) {
-      return each.first->opcode() == HloOpcode::kAdd ||
-             each.first->opcode() == HloOpcode::kSubtract ||
-             each.first->opcode() == HloOpcode::kMultiply;
-    };
-    is_long_ = tree_.size >= kLongLoop &&
-               absl::c_any_of(tree_.row_dimensions, is_rounded);
+  // `roots` are the last instructions of trees of the same joins, of which
+  // `results` are the numbers of their elements in `tree`.
+  PrefixLoop(PrefixTree tree, std::vector<const HloInstruction*> roots,
+             std::vector<size_t> results)
+      : tree_(std::move(tree)),
+        roots_(std::move(roots)),
+        results_(std::move(results)),
+        is_wide_(IsWide(tree_)) {
     for (size_t i = 0; i < tree_.elements.size(); ++i) {
       if (tree_.is_state[i]) AddReads(*tree_.joins[i]);
     }
@@ -66,41 +85,69 @@ class PrefixLoop {
     return arrays;
   }
 
-  HloInstruction* Build(absl::Span<HloInstruction* const> arrays) const {
-    std::vector<HloInstruction*> initial;
-    HloInstruction* results = nullptr;
-    for (const size_t i : state_) {
-      HloInstruction* first = RowAt(i, arrays[PlaceOf(i)], nullptr);
-      initial.push_back(Widened(first));
-      if (i == tree_.result) results = first;
+  std::vector<HloInstruction*> Build(
+      absl::Span<HloInstruction* const> given) const {
+    std::vector<HloInstruction*> arrays;
+    for (HloInstruction* array : given) {
+      arrays.push_back(
+          Converted({array, ""}, StoredType(array->shape())).value);
     }
-    HloInstruction* zero =
-        results->AddInstruction(HloInstruction::CreateConstant(
-            xla::LiteralUtil::Zero(root_.shape().element_type())));
-    HloInstruction* zeros = results->AddInstruction(
-        HloInstruction::CreateBroadcast(root_.shape(), zero, {}));
-    initial.push_back(Updated(zeros, results, IntegerBeside(results, 0)));
-    absl::c_copy(arrays, std::back_inserter(initial));
+    // The state, the results, zeros and the arrays.
+    std::vector<HloInstruction*> state;
+    std::vector<HloInstruction*> zeros;
+    std::vector<HloInstruction*> first;
+    for (const HloInstruction* root : roots_) {
+      HloInstruction* zero =
+          arrays[0]->AddInstruction(HloInstruction::CreateConstant(
+              xla::LiteralUtil::Zero(StoredType(root->shape()))));
+      // XLA takes `0 + x` for `x`, which is another number of negative zeros.
+      const bool is_signed =
+          !xla::ShapeUtil::ElementIsIntegral(root->shape()) &&
+          root->shape().element_type() != xla::PRED;
+      zeros.push_back(is_signed ? BarrierOf(zero) : zero);
+    }
+    for (const size_t i : state_) {
+      first.push_back(RowAt(i, arrays[PlaceOf(i)], nullptr));
+      state.push_back(Widened(first.back()));
+    }
+    for (size_t k = 0; k < roots_.size(); ++k) {
+      xla::Shape shape = roots_[k]->shape();
+      shape.set_element_type(StoredType(shape));
+      HloInstruction* results = arrays[0]->AddInstruction(
+          HloInstruction::CreateBroadcast(shape, zeros[k], {}));
+      state.push_back(Updated(k, results, first[StateOf(results_[k])],
+                              IntegerBeside(results, 0), zeros[k]));
+    }
+    absl::c_copy(zeros, std::back_inserter(state));
+    absl::c_copy(arrays, std::back_inserter(state));
     const auto trips = static_cast<int32_t>(tree_.size - 1);
-    return CountedLoop(
-        trips, initial,
-        [this](HloInstruction* index, absl::Span<HloInstruction* const> state) {
-          return Iteration(index, state);
-        })[state_.size()];
+    const std::vector<HloInstruction*> last = CountedLoop(
+        trips, state,
+        [this](HloInstruction* index, absl::Span<HloInstruction* const> now) {
+          return Iteration(index, now);
+        });
+    std::vector<HloInstruction*> results;
+    for (size_t k = 0; k < roots_.size(); ++k) {
+      results.push_back(Converted({last[state_.size() + k], ""},
+                                  roots_[k]->shape().element_type())
+                            .value);
+    }
+    return results;
   }
 
  private:
   // Adds which elements of second operands an instruction needs.
   void AddReads(const HloInstruction& instruction) {
     if (!inside_.insert(&instruction).second) return;
-    if (tree_.constants[0].contains(&instruction)) return;
     const auto operand = tree_.operands.find(&instruction);
-    if (operand == tree_.operands.end()) {
-      for (const HloInstruction* each : instruction.operands()) AddReads(*each);
-      order_.push_back(&instruction);
-    } else if (operand->second.is_second) {
+    const bool is_read = operand != tree_.operands.end();
+    if (is_read && operand->second.is_second) {
       seconds_.push_back(operand->second.element);
     }
+    if (!is_read && !tree_.constants[0].contains(&instruction)) {
+      for (const HloInstruction* each : instruction.operands()) AddReads(*each);
+    }
+    order_.push_back(&instruction);
   }
 
   size_t PlaceOf(size_t element) const {
@@ -110,41 +157,45 @@ class PrefixLoop {
     return absl::c_find(state_, element) - state_.begin();
   }
 
-  // The state is that after the row before, the results, and the arrays.
   std::vector<HloInstruction*> Iteration(
       HloInstruction* index, absl::Span<HloInstruction* const> state) const {
     HloInstruction* at = index->AddInstruction(HloInstruction::CreateBinary(
         index->shape(), HloOpcode::kAdd, index, IntegerBeside(index, 1)));
+    const absl::Span<HloInstruction* const> results =
+        state.subspan(state_.size());
+    const absl::Span<HloInstruction* const> zeros =
+        results.subspan(roots_.size());
     const absl::Span<HloInstruction* const> arrays =
-        state.subspan(state_.size() + 1);
+        zeros.subspan(roots_.size());
     absl::flat_hash_map<const HloInstruction*, HloInstruction*> images;
-    for (const auto& [slice, operand] : tree_.operands) {
-      if (!inside_.contains(slice)) continue;
-      const size_t i = operand.element;
-      images[slice] = operand.is_second
-                          ? Widened(RowAt(i, arrays[PlaceOf(i)], at))
-                          : state[StateOf(i)];
-    }
-    for (const auto& [broadcast, number] : tree_.constants[0]) {
-      HloInstruction* constant = index->AddInstruction(
-          HloInstruction::CreateConstant(number->Clone()));
-      images[broadcast] = index->AddInstruction(HloInstruction::CreateBroadcast(
-          RowShapeOf(*broadcast), Widened(constant), {}));
-    }
     for (const HloInstruction* each : order_) {
-      std::vector<HloInstruction*> operands;
-      for (const HloInstruction* operand : each->operands()) {
-        operands.push_back(images.at(operand));
+      const auto operand = tree_.operands.find(each);
+      const auto constant = tree_.constants[0].find(each);
+      if (operand != tree_.operands.end()) {
+        const size_t i = operand->second.element;
+        images[each] = operand->second.is_second
+                           ? Widened(RowAt(i, arrays[PlaceOf(i)], at))
+                           : state[StateOf(i)];
+      } else if (constant != tree_.constants[0].end()) {
+        HloInstruction* number = index->AddInstruction(
+            HloInstruction::CreateConstant(constant->second->Clone()));
+        images[each] = index->AddInstruction(HloInstruction::CreateBroadcast(
+            RowShapeOf(*each), Widened(number), {}));
+      } else {
+        std::vector<HloInstruction*> operands;
+        for (const HloInstruction* other : each->operands()) {
+          operands.push_back(images.at(other));
+        }
+        images[each] = CloneBeside(*each, RowShapeOf(*each), operands);
       }
-      images[each] = CloneBeside(*each, RowShapeOf(*each), operands);
     }
     std::vector<HloInstruction*> next;
     for (const size_t i : state_) next.push_back(images.at(tree_.joins[i]));
-    HloInstruction* row = Converted({next[StateOf(tree_.result)], ""},
-                                    root_.shape().element_type())
-                              .value;
-    next.push_back(Updated(state[state_.size()], row, at));
-    absl::c_copy(arrays, std::back_inserter(next));
+    for (size_t k = 0; k < roots_.size(); ++k) {
+      next.push_back(
+          Updated(k, results[k], next[StateOf(results_[k])], at, zeros[k]));
+    }
+    absl::c_copy(state.subspan(next.size()), std::back_inserter(next));
     return next;
   }
 
@@ -155,11 +206,16 @@ class PrefixLoop {
     shape.set_element_type(TypeOf(shape));
     return shape;
   }
+  // The type of arrays in the loop: the backend would convert whole arrays of
+  // 16 bits in each iteration.
+  static xla::PrimitiveType StoredType(const xla::Shape& shape) {
+    return AccumulationType(shape.element_type());
+  }
   // The type in which numbers are joined.
   xla::PrimitiveType TypeOf(const xla::Shape& shape) const {
-    const xla::PrimitiveType wide = AccumulationType(shape.element_type());
-    if (is_long_ && wide == xla::F32) return xla::F64;
-    return is_long_ && wide == xla::C64 ? xla::C128 : wide;
+    const xla::PrimitiveType type = StoredType(shape);
+    if (is_wide_ && type == xla::F32) return xla::F64;
+    return is_wide_ && type == xla::C64 ? xla::C128 : type;
   }
   HloInstruction* Widened(HloInstruction* row) const {
     return Converted({row, ""}, TypeOf(row->shape())).value;
@@ -175,11 +231,21 @@ class PrefixLoop {
     return array->AddInstruction(HloInstruction::CreateDynamicSlice(
         shape, array, StartsOf(*array, dimension, at), shape.dimensions()));
   }
-  HloInstruction* Updated(HloInstruction* results, HloInstruction* row,
-                          HloInstruction* at) const {
+  // The results with a row, to which the tree adds zero.
+  HloInstruction* Updated(size_t result, HloInstruction* results,
+                          HloInstruction* row, HloInstruction* at,
+                          HloInstruction* zero) const {
+    row = Converted({row, ""}, results->shape().element_type()).value;
+    if (xla::ShapeUtil::ElementIsFloating(row->shape()) ||
+        xla::ShapeUtil::ElementIsComplex(row->shape())) {
+      HloInstruction* zeros = row->AddInstruction(
+          HloInstruction::CreateBroadcast(row->shape(), zero, {}));
+      row = row->AddInstruction(HloInstruction::CreateBinary(
+          row->shape(), HloOpcode::kAdd, row, zeros));
+    }
     return results->AddInstruction(HloInstruction::CreateDynamicUpdateSlice(
         results->shape(), results, row,
-        StartsOf(*results, tree_.dimensions[tree_.result], at)));
+        StartsOf(*results, tree_.dimensions[results_[result]], at)));
   }
   static std::vector<HloInstruction*> StartsOf(const HloInstruction& array,
                                                int64_t dimension,
@@ -191,58 +257,93 @@ class PrefixLoop {
   }
 
   const PrefixTree tree_;
-  const HloInstruction& root_;
-  bool is_long_;
+  const std::vector<const HloInstruction*> roots_;
+  const std::vector<size_t> results_;
+  const bool is_wide_;
   std::vector<size_t> state_;    // elements of the state
   std::vector<size_t> read_;     // elements whose arrays are read
   std::vector<size_t> seconds_;  // elements of second operands
   absl::flat_hash_set<const HloInstruction*> inside_;
-  std::vector<const HloInstruction*> order_;  // what computes the state
+  // What computes the state, what it reads first.
+  std::vector<const HloInstruction*> order_;
 };
 
-// Whether the rows of an array are fast to read and write, one at a time.
-bool HasFastRows(const HloInstruction& array, int64_t dimension) {
+// Whether rows are fast to read and write, one at a time.
+bool HasFastRows(const PrefixTree& tree) {
+  const xla::Shape& shape = tree.elements[0]->shape();
   int64_t parts = 1;
-  for (int64_t d = 0; d < dimension; ++d) parts *= array.shape().dimensions(d);
-  return parts <= kFewParts ||
-         xla::ShapeUtil::ByteSizeOf(array.shape()) >=
-             parts * array.shape().dimensions(dimension) * kLongPart;
+  for (int64_t d = 0; d < tree.dimensions[0]; ++d) parts *= shape.dimensions(d);
+  const int64_t bytes = xla::ShapeUtil::ByteSizeOf(shape) / tree.size;
+  if (parts > kFewParts && bytes < parts * kLongPart) return false;
+  // Two operands and an operation.
+  if (tree.row_dimensions.size() > 3) return true;
+  const bool is_wide =
+      IsWide(tree) && !xla::ShapeUtil::ElementIsIntegral(shape);
+  return bytes >= (is_wide ? kLongWideRow : kLongRow);
 }
 
-// The trees of a computation, by their last instructions, without those that
-// others consist of.
-using Trees = absl::flat_hash_map<const HloInstruction*, PrefixTree>;
+// Trees of the same joins, by their last instructions in post order.
+struct Scan {
+  PrefixTree tree;  // of all elements
+  std::vector<const HloInstruction*> roots;
+  std::vector<size_t> results;
 
-Trees TreesOf(const std::vector<const HloInstruction*>& post_order) {
-  Trees trees;
+  // Takes a tree of some of the elements.
+  bool Add(const HloInstruction& root, const PrefixTree& other) {
+    std::vector<size_t> places;
+    for (size_t i = 0; i < other.elements.size(); ++i) {
+      const auto found = absl::c_find(tree.elements, other.elements[i]);
+      const size_t place = found - tree.elements.begin();
+      if (found == tree.elements.end() || tree.joins[place] != other.joins[i] ||
+          tree.dimensions[place] != other.dimensions[i]) {
+        return false;
+      }
+      places.push_back(place);
+    }
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (other.is_state[i]) tree.is_state[places[i]] = true;
+    }
+    roots.insert(roots.begin(), &root);
+    results.insert(results.begin(), places[0]);
+    return true;
+  }
+};
+
+// The scans of a computation, without trees that others consist of.
+std::vector<Scan> ScansOf(const std::vector<const HloInstruction*>& order) {
+  std::vector<Scan> scans;
   absl::flat_hash_set<const HloInstruction*> inner;
-  for (auto each = post_order.rbegin(); each != post_order.rend(); ++each) {
-    if (inner.contains(*each)) continue;
-    std::optional<PrefixTree> tree = PrefixTreeOf(**each);
+  for (auto each = order.rbegin(); each != order.rend(); ++each) {
+    if (inner.contains(*each) || !IsPlain(**each)) continue;
+    const std::optional<PrefixTree> tree = PrefixTreeOf(**each);
     if (!tree.has_value()) continue;
     inner.insert(tree->roots.begin(), tree->roots.end());
-    trees.emplace(*each, *std::move(tree));
+    if (tree->size > kMaxRows || !HasFastRows(*tree) || !IsOrderFree(*tree)) {
+      continue;
+    }
+    const bool is_added =
+        std::any_of(scans.begin(), scans.end(),
+                    [&](Scan& scan) { return scan.Add(**each, *tree); });
+    if (!is_added) scans.push_back({*tree, {*each}, {0}});
   }
-  return trees;
+  return scans;
 }
 
 void ProposePrefixes(const HloInstruction& root, RuleContext& context,
                      std::vector<Proposal>& proposals) {
-  auto& trees = context.Memo<std::optional<Trees>>();
-  if (!trees.has_value()) trees = TreesOf(context.post_order());
-  const auto found = trees->find(&root);
-  if (found == trees->end() || !IsPlain(root)) return;
-  const PrefixTree& tree = found->second;
-  if (tree.size > kMaxRows ||
-      !HasFastRows(root, tree.dimensions[tree.result])) {
-    return;
+  auto& scans = context.Memo<std::optional<std::vector<Scan>>>();
+  if (!scans.has_value()) scans = ScansOf(context.post_order());
+  for (const Scan& scan : *scans) {
+    if (scan.roots.back() != &root) continue;
+    const PrefixLoop loop(scan.tree, scan.roots, scan.results);
+    ProposeMany(
+        PrefixesRule(), scan.roots, loop.reads(),
+        [loop](absl::Span<HloInstruction* const> x)
+            -> absl::StatusOr<std::vector<HloInstruction*>> {
+          return loop.Build(x);
+        },
+        proposals);
   }
-  const PrefixLoop loop(tree, root);
-  Propose(
-      PrefixesRule(), root, loop.reads(),
-      [loop](absl::Span<HloInstruction* const> x)
-          -> absl::StatusOr<HloInstruction*> { return loop.Build(x); },
-      proposals);
 }
 
 }  // namespace
@@ -252,8 +353,8 @@ const Rule& PrefixesRule() {
       "prefixes",
       "Rewrites the results for all prefixes of rows that "
       "jax.lax.associative_scan computes by a tree, such as a linear "
-      "recurrence, as a loop over the rows. Floats may round differently; 256 "
-      "rows and more are joined in a wider type.",
+      "recurrence, as a loop over the rows. Floats may round differently: "
+      "products, and sums of 256 rows and more, are of a wider type.",
       &ProposePrefixes};
   return rule;
 }

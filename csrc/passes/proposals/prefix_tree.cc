@@ -15,8 +15,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
-#include "passes/proposals/prefix_order.h"
 #include "passes/proposals/rules.h"
+#include "xla/primitive_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -30,8 +30,19 @@ constexpr int64_t kMinRows = 16;
 constexpr size_t kMaxElements = 16;
 constexpr size_t kMaxInstructions = 64;
 
-// Operations of numbers, without constants, for which random numbers show
-// whether their order matters.
+// Types that the backend reads and writes as they are, and the 16 bits of
+// floats that a loop can have as float32: others are converted whole in each
+// iteration.
+bool IsJoinable(const xla::Shape& shape) {
+  const xla::PrimitiveType type = shape.element_type();
+  return type == xla::PRED || type == xla::F16 || type == xla::BF16 ||
+         (xla::primitive_util::IsIntegralType(type) &&
+          xla::primitive_util::BitWidth(type) >= 8) ||
+         type == xla::F32 || type == xla::F64 ||
+         xla::primitive_util::IsComplexType(type);
+}
+
+// Operations on numbers.
 bool IsJoining(const HloInstruction& instruction) {
   switch (instruction.opcode()) {
     case HloOpcode::kAdd:
@@ -97,7 +108,7 @@ bool AreRows(const std::optional<Rows>& rows, int64_t dimension, int64_t start,
          (rows->stride == stride || size == 1);
 }
 
-// An array whose rows are every second one of `root`'s.
+// Two arrays whose rows are every second one of another.
 struct Interleaved {
   int64_t dimension;
   const HloInstruction* even;
@@ -147,18 +158,17 @@ std::optional<Interleaved> InterleavedOf(const HloInstruction& root) {
   return Interleaved{dimension, even.operand(0), odd.operand(0)};
 }
 
-// The dimension of the rows in what is computed of them; -1 if there is none.
-int64_t RowDimension(const HloInstruction& instruction,
-                     absl::Span<const int64_t> of_operands) {
+// The dimension of the rows in what is computed of them.
+std::optional<int64_t> RowDimension(const HloInstruction& instruction,
+                                    absl::Span<const int64_t> of_operands) {
   const int64_t first = of_operands.front();
   if (instruction.opcode() == HloOpcode::kBroadcast) {
     return instruction.dimensions(first);
   }
   if (instruction.opcode() != HloOpcode::kReshape) {
-    return absl::c_count(of_operands, first) ==
-                   static_cast<int64_t>(of_operands.size())
-               ? first
-               : -1;
+    const bool is_same = absl::c_all_of(
+        of_operands, [first](int64_t each) { return each == first; });
+    return is_same ? std::make_optional(first) : std::nullopt;
   }
   // As many elements in front of it, and as many rows.
   const xla::Shape& from = instruction.operand(0)->shape();
@@ -170,7 +180,7 @@ int64_t RowDimension(const HloInstruction& instruction,
     if (count == before && to.dimensions(d) == from.dimensions(first)) return d;
     count *= to.dimensions(d);
   }
-  return -1;
+  return std::nullopt;
 }
 
 class Matcher {
@@ -183,7 +193,6 @@ class Matcher {
     }
     tree_.size = sizes_.front();
     tree_.constants.resize(sizes_.size());
-    tree_.result = 0;
     const HloInstruction* array = FirstOf(*rows->even);
     if (tree_.size < kMinRows || array == nullptr ||
         !AddElement(*array, rows->dimension).has_value() ||
@@ -210,7 +219,7 @@ class Matcher {
   };
 
   // The array of which a part that is computed for even rows has the first one.
-  const HloInstruction* FirstOf(const HloInstruction& even) const {
+  static const HloInstruction* FirstOf(const HloInstruction& even) {
     const HloInstruction* first = &even;
     if (even.opcode() == HloOpcode::kConcatenate) first = even.operand(0);
     return first->opcode() == HloOpcode::kSlice ? first->operand(0) : nullptr;
@@ -226,7 +235,8 @@ class Matcher {
       return number;
     }
     if (tree_.elements.size() == kMaxElements ||
-        array.shape().dimensions(dimension) != tree_.size) {
+        array.shape().dimensions(dimension) != tree_.size ||
+        !IsJoinable(array.shape())) {
       return std::nullopt;
     }
     tree_.elements.push_back(&array);
@@ -286,7 +296,8 @@ class Matcher {
     const HloInstruction* first = rows->even;
     if (size > 2) {
       if (first->opcode() != HloOpcode::kConcatenate ||
-          first->operand_count() != 2 || first->dimensions(0) != dimension) {
+          first->operand_count() != 2 || first->dimensions(0) != dimension ||
+          !IsReplaceable(*first)) {
         return false;
       }
       open_.push_back(
@@ -337,23 +348,22 @@ class Matcher {
       }
       if (missing > 0) continue;
       if (dimensions.empty()) return false;
-      const int64_t dimension = RowDimension(*each, dimensions);
-      if (dimension < 0) return false;
+      const std::optional<int64_t> dimension = RowDimension(*each, dimensions);
+      if (!dimension.has_value()) return false;
       for (const HloInstruction* operand : each->operands()) {
-        if (!tree_.row_dimensions.try_emplace(operand, dimension).second) {
+        if (!tree_.row_dimensions.try_emplace(operand, *dimension).second) {
           continue;
         }
         tree_.constants[0][operand] = NumberOf(*operand);
       }
-      tree_.row_dimensions[each] = dimension;
+      tree_.row_dimensions[each] = *dimension;
       open.pop_back();
     }
     tree_.joins[element] = &root;
     return tree_.row_dimensions.at(&root) == tree_.dimensions[element];
   }
   bool AddOperand(const HloInstruction& slice, const Rows& rows) {
-    if (!AreRows(rows, rows.dimension, rows.start, 2, sizes_[1]) ||
-        rows.start > 1) {
+    if (rows.start > 1 || rows.stride != 2 || rows.size != sizes_[1]) {
       return false;
     }
     const std::optional<size_t> element =
@@ -450,11 +460,7 @@ class Matcher {
 }  // namespace
 
 std::optional<PrefixTree> PrefixTreeOf(const HloInstruction& root) {
-  std::optional<PrefixTree> tree = Matcher().Match(root);
-  if (!tree.has_value() || !IsOrderFree(*tree)) {
-    return std::nullopt;
-  }
-  return tree;
+  return Matcher().Match(root);
 }
 
 }  // namespace hloenv

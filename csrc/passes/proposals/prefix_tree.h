@@ -13,8 +13,8 @@
 namespace hloenv {
 
 // The n rows of the arrays `elements` are joined, two at a time, to one result
-// for each prefix: row i of it is element `result` of join(... join(join(row 0,
-// row 1), row 2) ..., row i).
+// for each prefix: row i of it is the first element of join(... join(join(row
+// 0, row 1), row 2) ..., row i).
 struct PrefixTree {
   // An element of the first or the second operand of a join.
   struct Operand {
@@ -22,11 +22,10 @@ struct PrefixTree {
     bool is_second;
   };
   int64_t size;
-  size_t result;
   // Arrays, and of each the dimension of its rows.
   std::vector<const xla::HloInstruction*> elements;
   std::vector<int64_t> dimensions;
-  // Whether an element of a join depends on the first operand's, which then is
+  // Whether the result needs an element of the first operand, which then is
   // part of the state of a loop.
   std::vector<bool> is_state;
   // By element: the instruction that computes it for neighbours, of which
@@ -44,9 +43,8 @@ struct PrefixTree {
   std::vector<const xla::HloInstruction*> roots;
 };
 
-// The tree whose last instruction is `root`, if it computes its results
-// whatever the order of joins: of single operations on elements, of which XLA's
-// evaluator finds that (x y) z = x (y z) for made-up numbers.
+// The tree whose last instruction is `root`, of single operations on elements;
+// whether their order matters is another question (prefix_order.h).
 std::optional<PrefixTree> PrefixTreeOf(const xla::HloInstruction& root);
 
 }  // namespace hloenv
