@@ -172,6 +172,27 @@ def test_types_of_floats(dtype, rtol):
         assert_loops(scanned(recurrence, 1), arrays, rtol=rtol)
 
 
+@pytest.mark.compile
+def test_a_scan_of_what_another_has_found_is_a_loop_of_its_own():
+    def pairs(p, q):
+        return p[0] + q[0], jnp.maximum(p[1] + q[0], q[1])
+
+    def fn(x):
+        sums = jax.lax.associative_scan(jnp.add, x)
+        return sums, jax.lax.associative_scan(pairs, (x, jnp.sin(sums)))[1]
+
+    (x,) = drawn((40, 130))
+    module = module_of(fn, x)
+    count, changed = loops_of(module)
+    assert count == 2
+    for found, one in zip(
+        hloenv.compile(changed, isolate=False)(x),
+        hloenv.compile(module)(x),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 def test_arrays_of_16_bits_are_converted_outside_the_loop(dtype):
     # The backend would convert all rows in each iteration.

@@ -288,8 +288,13 @@ struct Scan {
   std::vector<const HloInstruction*> roots;
   std::vector<size_t> results;
 
-  // Takes a tree of some of the elements.
-  bool Add(const HloInstruction& root, const PrefixTree& other) {
+  // Takes a tree of some of the elements, of whose results none is computed.
+  bool Add(const HloInstruction& root, const PrefixTree& other,
+           RuleContext& context) {
+    const auto is_computed = [&](const HloInstruction* element) {
+      return context.Reaches(root, *element);
+    };
+    if (absl::c_any_of(tree.elements, is_computed)) return false;
     std::vector<size_t> places;
     for (size_t i = 0; i < other.elements.size(); ++i) {
       const auto found = absl::c_find(tree.elements, other.elements[i]);
@@ -310,7 +315,8 @@ struct Scan {
 };
 
 // The scans of a computation, without trees that others consist of.
-std::vector<Scan> ScansOf(const std::vector<const HloInstruction*>& order) {
+std::vector<Scan> ScansOf(RuleContext& context) {
+  const std::vector<const HloInstruction*>& order = context.post_order();
   std::vector<Scan> scans;
   absl::flat_hash_set<const HloInstruction*> inner;
   for (auto each = order.rbegin(); each != order.rend(); ++each) {
@@ -321,9 +327,9 @@ std::vector<Scan> ScansOf(const std::vector<const HloInstruction*>& order) {
     if (tree->size > kMaxRows || !HasFastRows(*tree) || !IsOrderFree(*tree)) {
       continue;
     }
-    const bool is_added =
-        std::any_of(scans.begin(), scans.end(),
-                    [&](Scan& scan) { return scan.Add(**each, *tree); });
+    const bool is_added = std::any_of(
+        scans.begin(), scans.end(),
+        [&](Scan& scan) { return scan.Add(**each, *tree, context); });
     if (!is_added) scans.push_back({*tree, {*each}, {0}});
   }
   return scans;
@@ -332,7 +338,7 @@ std::vector<Scan> ScansOf(const std::vector<const HloInstruction*>& order) {
 void ProposePrefixes(const HloInstruction& root, RuleContext& context,
                      std::vector<Proposal>& proposals) {
   auto& scans = context.Memo<std::optional<std::vector<Scan>>>();
-  if (!scans.has_value()) scans = ScansOf(context.post_order());
+  if (!scans.has_value()) scans = ScansOf(context);
   for (const Scan& scan : *scans) {
     if (scan.roots.back() != &root) continue;
     const PrefixLoop loop(scan.tree, scan.roots, scan.results);
