@@ -203,7 +203,7 @@ _RUN = {"values", "compiled"}
         ("fuzz/examples.py", "def find_example(", "{}find_example(", _RUN),
         ("fuzz/matrix.py", "def _check_default(", "{}_check_default(", {"default"}),
         ("runtime/upcast.py", "def upcast_to_float64(", "{}upcast_to_float64(", _RUN),
-        ("runtime/interpreter.py", "def interpret(", "{}interpret(", {"values"}),
+        ("runtime/interpreter.py", "def evaluate(", "{}evaluate(", {"values"}),
         ("hlo/module.py", "class HloModule", "@final\nclass HloModule", _ALL),
         ("rewrite/alternatives.py", "def capture(", "{}capture(", _ALL),
         ("fuzz/sweep.py", "_MAX_REASON = 200", "_MAX_REASON = 3", set()),
