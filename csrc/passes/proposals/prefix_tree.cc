@@ -196,7 +196,7 @@ class Matcher {
     const HloInstruction* array = FirstOf(*rows->even);
     if (tree_.size < kMinRows || array == nullptr ||
         !AddElement(*array, rows->dimension).has_value() ||
-        !AddState(0, 0, root) || !MatchAll()) {
+        !Add(Kind::kState, 0, 0, root) || !MatchAll()) {
       return std::nullopt;
     }
     if (absl::c_linear_search(tree_.joins, nullptr)) return std::nullopt;
@@ -245,20 +245,14 @@ class Matcher {
     elements_[{0, number}] = &array;
     return number;
   }
-  // What takes the place of the array in a level above the first.
-  bool AddReduced(size_t level, size_t element, const HloInstruction& array) {
-    const auto [found, is_new] =
-        elements_.try_emplace({level, element}, &array);
+  // What takes the place of an array in a level above the first, or the results
+  // of a level.
+  bool Add(Kind kind, size_t level, size_t element,
+           const HloInstruction& array) {
+    auto& known = kind == Kind::kState ? states_ : elements_;
+    const auto [found, is_new] = known.try_emplace({level, element}, &array);
     if (!is_new) return found->second == &array;
-    open_.push_back({Kind::kElement, level, element, &array});
-    return true;
-  }
-  // The results of a level.
-  bool AddState(size_t level, size_t element, const HloInstruction& results) {
-    const auto [found, is_new] =
-        states_.try_emplace({level, element}, &results);
-    if (!is_new) return found->second == &results;
-    open_.push_back({Kind::kState, level, element, &results});
+    open_.push_back({kind, level, element, &array});
     return true;
   }
 
@@ -289,7 +283,8 @@ class Matcher {
     const int64_t size = sizes_[state.level];
     const int64_t dimension = tree_.dimensions[state.element];
     if (size == 1) {  // the only row
-      return AddReduced(state.level, state.element, *state.instruction);
+      return Add(Kind::kElement, state.level, state.element,
+                 *state.instruction);
     }
     const std::optional<Interleaved> rows = InterleavedOf(*state.instruction);
     if (!rows.has_value() || rows->dimension != dimension) return false;
@@ -307,11 +302,11 @@ class Matcher {
     const std::optional<Rows> row = RowsOf(*first);
     return AreRows(row, dimension, 0, 1, 1) &&
            IsElement(state.level, state.element, *row->array) &&
-           AddState(state.level + 1, state.element, *rows->odd);
+           Add(Kind::kState, state.level + 1, state.element, *rows->odd);
   }
   bool IsElement(size_t level, size_t element, const HloInstruction& array) {
     return level == 0 ? tree_.elements[element] == &array
-                      : AddReduced(level, element, array);
+                      : Add(Kind::kElement, level, element, array);
   }
 
   // Takes what computes an array of the second level of neighbours for the
@@ -422,8 +417,8 @@ class Matcher {
     }
     const bool are_all = size == sizes_[open.level + 1];
     if (!are_all && !AreRows(rows, dimension, 0, 1, size)) return false;
-    return AddState(open.level + 1, operand.element,
-                    are_all ? instruction : *rows->array);
+    return Add(Kind::kState, open.level + 1, operand.element,
+               are_all ? instruction : *rows->array);
   }
   // Whether it is the number of a level that takes the place of one of the
   // first.
