@@ -59,7 +59,7 @@ void BindRuntime(py::module_& m) {
     return result;
   });
   m.def(
-      "check_custom_calls",
+      "check_runs_in_wheel",
       [](const Module& module) {
         ThrowIfError(CheckNotForkedInXla());
         ThrowIfError(CheckNarrowTypes(module.hlo()));

@@ -172,7 +172,7 @@ def legalized(module: HloModule, finish: Finish) -> HloModule:
     """
     _check_finish(finish)
     ffi.register_for(module)
-    core.check_custom_calls(module._core)
+    core.check_runs_in_wheel(module._core)
     if finish == "none":
         return module
     if finish == "xla":
