@@ -382,6 +382,29 @@ def test_wrong_usage_is_exit_code_2(run, argv):
     assert "usage: hloenv" in err
 
 
+@pytest.mark.parametrize(
+    ("argv", "what"),
+    [
+        (["benhc"], "there is no command 'benhc'; is bench meant?"),
+        (["qqq"], "there is no command 'qqq'"),
+        (["bench", "--measurments=3"], "--measurments=3; is --measurements meant?"),
+        (["show", "x", "--zz"], "hloenv show: error: there is no option --zz"),
+        (["show", "x", "y"], "'y' is one argument too many"),
+    ],
+)
+def test_wrong_words_are_named_with_what_is_near(run, argv, what):
+    code, out, err = run(*argv)
+    assert (code, out) == (2, "")
+    assert what in err
+    assert len(err.splitlines()) == 2
+
+
+def test_nothing_shows_the_commands(run):
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert "search for decisions" in err
+
+
 def test_bad_modules_are_failures(run, tmp_path):
     for number, content in enumerate(
         (

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
 
 from .._version import __version__
 from ..errors import ArgumentError
@@ -69,25 +72,56 @@ class UsageError(ArgumentError):
     """Arguments that are missing or contradict each other: exit code 2."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong, and what may be meant, in place of all the options."""
+
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+        """As of argparse, whose parser of all commands would tell unknown options."""
+        namespace, unknown = super().parse_known_args(*args, **kwargs)
+        for each in unknown:
+            if each.startswith("-"):
+                known = self._option_string_actions
+                self.error(f"there is no option {each}{_near(each, known)}")
+        if unknown:
+            self.error(f"{unknown[0]!r} is one argument too many")
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with exit code 2."""
+        print(f"usage: {self.prog} --help shows all options", file=sys.stderr)
+        print(f"{self.prog}: error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(word.split("=")[0], list(known), 1)
+    return f"; is {found[0]} meant?" if found else ""
+
+
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of `hloenv`; `args.run(args)` runs the command.
 
     Args:
         argv: what it is to parse: only the command in it is imported and declared.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="hloenv",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hloenv {__version__}")
+    if argv and not (argv[0].startswith("-") or argv[0] in _COMMANDS):
+        parser.error(f"there is no command {argv[0]!r}{_near(argv[0], _COMMANDS)}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, help_ in _COMMANDS.items():
         if name in argv[:1]:
             _declare(commands.add_parser(name, help=help_), name)
         else:
             commands.add_parser(name, help=help_, add_help=False)
+    if not argv:
+        parser.print_help(sys.stderr)
+        sys.exit(2)
     return parser
 
 
