@@ -98,6 +98,11 @@ def test_total_time_is_that_of_all_modules_of_known_time():
     assert total_speedup(rows, baselines_ns(rows)) == pytest.approx(10 / 9.5)
 
 
+def test_the_total_of_modules_of_unknown_time_is_left_empty():
+    _, cells = tables.standings_table([row("a", 1.0, "r", "a", baseline_ns=NAN)])
+    assert "nan" not in " ".join(cells[0])
+
+
 def test_durations_have_classes():
     times = (9e3, 1e4, 2e5, 1e6, None)
     assert [duration_class(each) for each in times] == [

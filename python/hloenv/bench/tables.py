@@ -153,18 +153,20 @@ def standings_table(
             (
                 *(each.method, f"{line.repositories}", f"{line.entry_points}"),
                 *(f"{line.modules}", f"{line.mean:.3f}", interval(line)),
-                *(f"{each.total:.3f}", f"{each.worst:.2f}", f"{each.best:.2f}"),
+                *(_number(each.total, 3), f"{each.worst:.2f}", f"{each.best:.2f}"),
                 f"{each.wins}/{each.ties}/{each.losses}",
                 f"{each.errors}",
                 "-" if is_baseline else f"{each.accepted:.0%}",
-                *(
-                    "-" if math.isnan(value) else f"{value:.2f}"
-                    for value in (each.instructions, each.bytes, each.flops)
-                ),
-                f"{each.decide_s:.2f} s",
+                *map(_number, (each.instructions, each.bytes, each.flops)),
+                _number(each.decide_s, unit=" s"),
             )
         )
     return columns, cells
+
+
+def _number(value: float, digits: int = 2, unit: str = "") -> str:
+    """With so many decimals; "-" where it is unknown."""
+    return "-" if math.isnan(value) else f"{value:.{digits}f}{unit}"
 
 
 def interval(line: Headline) -> str:
