@@ -76,6 +76,39 @@ def test_what_others_need_is_computed_once() -> None:
     assert decided.opcode_counts()["tanh"] == 1
 
 
+def test_an_array_of_very_many_readers_is_kept() -> None:
+    # As a filter of 11x11 pixels, whose weights depend on these, has in its gradient.
+    lines = [
+        "x = f32[64,64] parameter(0)",
+        "zero = f32[] constant(0)",
+        "g = f32[64,64] tanh(x)",
+    ]
+    for tap in range(121):
+        lines += [
+            f"w{tap} = f32[64,64] parameter({tap + 1})",
+            f"m{tap} = f32[64,64] multiply(w{tap}, g)",
+            f"a{tap} = f32[64,64] add(m{tap}, w{tap})",
+            f"p{tap} = f32[64,186] pad(a{tap}, zero), padding=0_0x{tap}_{122 - tap}",
+        ]
+        last = f"sum{tap - 1}" if tap else "p0"
+        lines.append(f"sum{tap} = f32[64,186] add({last}, p{tap})")
+    lines[-1] = f"ROOT {lines[-1]}"
+    assert cuts_of(module_of("\n".join(lines)))["g"] == "repeated"
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_slices_of_one_part_are_computed_once(step: int) -> None:
+    lines = ["x = f32[64,8] parameter(0)", "f = f32[64,8] tanh(x)"]
+    for k in range(3):
+        lines += [
+            f"y{k} = f32[64,8] parameter({k + 1})",
+            f"z{k} = f32[64,8] multiply(f, y{k})",
+            f"c{k} = f32[60,8] slice(z{k}), slice={{[{k * step}:{k * step + 60}], [0:8]}}",
+        ]
+    lines += ["a = f32[60,8] add(c0, c1)", "ROOT b = f32[60,8] add(a, c2)"]
+    assert cuts_of(module_of("\n".join(lines))) == ({"f": "repeated"} if step else {})
+
+
 def test_an_array_reads_the_one_that_is_kept_before_it() -> None:
     # z reads y in place, which slices read, too.
     lines = [

@@ -17,7 +17,9 @@
 // call where the parameter is, and may write the result of a fusion that reads
 // both there, although it reads the result at other places.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -41,7 +43,7 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 // Of the search for readers of one instruction, and for what it is computed of.
-constexpr size_t kMaxVisited = 256;
+constexpr size_t kMaxVisited = 1024;
 // Levels of readers of readers, and their number, up to which they are counted.
 constexpr int kMaxLevels = 4;
 constexpr double kMaxCounted = 64;
@@ -211,6 +213,9 @@ const PlaceReaders& Cuts::ReadersOf(const HloInstruction& instruction) {
   return *found;
 }
 
+// The part that a slice has: starts, limits, strides.
+using Part = std::array<std::vector<int64_t>, 3>;
+
 // How often a kernel computes each element of `instruction`: less than once for
 // a slice, which reads a part of them.
 double Cuts::ReadsOf(const HloInstruction& instruction, int level) {
@@ -220,8 +225,19 @@ double Cuts::ReadsOf(const HloInstruction& instruction, int level) {
   const auto elements =
       static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
   double reads = readers.is_read_in_place ? 1 : 0;
+  // Of slices that nothing moves further: a kernel computes what several of the
+  // same part read once.
+  absl::flat_hash_set<Part> parts;
   for (const HloInstruction* user : readers.moving) {
     if (reads >= kMaxCounted) break;
+    if (user->opcode() == HloOpcode::kSlice &&
+        ReadersOf(*user).moving.empty() &&
+        !parts
+             .insert({user->slice_starts(), user->slice_limits(),
+                      user->slice_strides()})
+             .second) {
+      continue;
+    }
     const auto read =
         static_cast<double>(xla::ShapeUtil::ElementsIn(user->shape()));
     const double times =
