@@ -86,6 +86,23 @@ ENTRY main {{
 
 
 @pytest.mark.parametrize(
+    ("shape", "batch", "expected"),
+    [("2000,50,2", "0,1", "unrolled"), ("50,2,2000", "2,0", None)],
+)
+def test_products_of_single_elements_are_written_out_in_order(shape, batch, expected):
+    text = f"""HloModule outer
+
+ENTRY main {{
+  x = f32[2000,50] parameter(0)
+  y = f32[{shape}] parameter(1)
+  ROOT d = f32[2000,50,2] dot(x, y), lhs_batch_dims={{0,1}}, rhs_batch_dims={{{batch}}},
+    lhs_contracting_dims={{}}, rhs_contracting_dims={{}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
     ("sizes", "expected"), [("96,64", "as_stored"), ("32,32", None)]
 )
 def test_a_vector_and_a_transposed_matrix(sizes, expected):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._typing import Int64Array
-from ..graph.hlo_graph import dtypes
+from ..graph.hlo_graph import dtypes, opcodes
 from .crossed_dots import AS_STORED, FIRST_TRANSPOSED, SWAPPED, CrossedDot
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ DOT_ATTRIBUTES = (
     *("dot_batch_size", "dot_lhs_size", "dot_rhs_size"),
     "dot_contracting_size",
 )
+_TRANSPOSE = opcodes().index("transpose")
 # Rules of which one at least is offered for the transposition of a dot.
 OF_TRANSPOSED = frozenset((SWAPPED, FIRST_TRANSPOSED))
 
@@ -62,6 +63,28 @@ def operands_of(graph: HloGraph, node: int) -> Int64Array:
     """The nodes of the operands of a node, in order."""
     begin, end = graph.in_offsets[node : node + 2].tolist()
     return graph.edge_sources[begin:end]
+
+
+def is_read_across(graph: HloGraph, dot: int, product: int) -> bool:
+    """Whether a dot without a sum, as multiplications, transposes an operand there.
+
+    LLVM then reads it a number at a time, a row of the operand apart.
+
+    Args:
+        graph: of the alternatives.
+        dot: its node.
+        product: the node of the multiplication.
+    """
+    left = [product]
+    given = set(operands_of(graph, dot).tolist())
+    while left:
+        node = left.pop()
+        if graph.opcode[node] == _TRANSPOSE:
+            return True
+        left += [
+            each for each in operands_of(graph, node).tolist() if each not in given
+        ]
+    return False
 
 
 def dot_forms(

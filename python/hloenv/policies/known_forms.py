@@ -26,6 +26,7 @@ from .dot_sizes import (
     DOT_ATTRIBUTES,
     OF_TRANSPOSED,
     dot_forms,
+    is_read_across,
     operands_of,
     transposed_dot,
     transposed_dot_forms,
@@ -150,7 +151,7 @@ _AS_OFFERED = (
 )
 _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
-_BY_FORM = "columns", "side_by_side", "joined", "halo"
+_BY_FORM = "columns", "side_by_side", "joined", "halo", "unrolled"
 # Bytes of them together above which none is in memory: there may be no place for them.
 _MOST_CUT_BYTES = 2**30
 
@@ -250,6 +251,10 @@ class KnownForms:
             if "joined" in built:
                 is_fast = is_fast_roll(graph, built["joined"])
                 forms = ("joined",) if is_fast else forms
+            has_terms = int(block[node, _DOT_COLUMNS[-1]]) != 1
+            if "unrolled" in built and not has_terms:
+                is_slow = is_read_across(graph, node, built["unrolled"])
+                forms = () if is_slow else forms
             if "halo" in built and not has_fast_halo(graph, node, built["halo"]):
                 forms = tuple(rule for rule in forms if rule != "halo")
             for rule in forms:
