@@ -387,6 +387,41 @@ def test_forms_of_what_jax_makes(name):
             "dim_labels=b012f_012oi->b012f",
             "taps",
         ),
+        (  # gradients with respect to the kernel of each of eight images
+            ("8,28,28,1", "1,14,14,128", "5,5,1,128"),
+            "window={size=14x14 pad=1_2x1_2 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf, "
+            "feature_group_count=8",
+            "patches",
+        ),
+        (
+            ("8,14,14,16", "1,7,7,256", "3,3,16,256"),
+            "window={size=7x7 pad=0_1x0_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf, "
+            "feature_group_count=8",
+            "outputs",
+        ),
+        (
+            ("8,14,14,16", "1,14,14,128", "3,3,16,128"),
+            "window={size=14x14 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf, "
+            "feature_group_count=8",
+            "bands",
+        ),
+        (
+            ("8,14,14,16", "1,7,7,128", "3,3,16,128"),
+            "window={size=7x7 pad=0_1x0_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf, "
+            "feature_group_count=8",
+            None,
+        ),
+        (
+            ("8,28,28,3", "1,28,28,128", "3,3,3,128"),
+            "window={size=28x28 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf, "
+            "feature_group_count=8",
+            None,
+        ),
+        (
+            ("8,14,14,16", "1,14,14,128", "1,1,16,128"),
+            "window={size=14x14}, dim_labels=f01b_i01o->01bf, feature_group_count=8",
+            "blocks",
+        ),
     ],
 )
 def test_forms_by_size(shapes, attributes, expected):

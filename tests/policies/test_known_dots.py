@@ -103,6 +103,23 @@ ENTRY main {{
 
 
 @pytest.mark.parametrize(
+    ("batch", "image", "rows", "expected"),
+    [(1, 28, 3, "flat"), (16, 28, 16, "flat"), (16, 28, 3, None), (16, 7, 16, None)],
+)
+def test_sums_over_several_dimensions(batch, image, rows, expected):
+    text = f"""HloModule sums
+
+ENTRY main {{
+  x = f32[{batch},{image},{image},{rows}] parameter(0)
+  y = f32[{batch},{image},{image},32] parameter(1)
+  ROOT d = f32[{batch},{rows},32] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+    lhs_contracting_dims={{1,2}}, rhs_contracting_dims={{1,2}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
     ("sizes", "expected"), [("96,64", "as_stored"), ("32,32", None)]
 )
 def test_a_vector_and_a_transposed_matrix(sizes, expected):

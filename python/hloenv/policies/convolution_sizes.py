@@ -93,6 +93,10 @@ _MIN_SHARE, _FEW_POSITIONS = 0.2, 300
 # window above which it was slower, as of gradients with respect to kernels, but for
 # those of three dimensions.
 _MANY_PRODUCTS, _MOST_TAPS = 2**18, 121
+# Of gradients for each image apart: elements of the largest kernels; output features
+# from which a dot for each element of the kernel was faster; and elements of the image
+# from which, and of the kernel up to which, one dot was.
+_MOST_WINDOW, _SOME_OUTPUTS, _LARGE_IMAGE, _LARGE_KERNEL = 64, 32, 196, 25
 # Output features below which it was slower, as of gradients with respect to images.
 _FEW_FEATURES = 8
 
@@ -358,6 +362,8 @@ class ConvolutionSizes:
             ):
                 others = (*others, "bands")
             return ("taps", *others) if is_depthwise else (*others, "taps")
+        if self._is_single_gradient:
+            return self._forms_of_single_gradients()
         bands: tuple[str, ...] = ()
         if len(self.image) == 2 and not self.has_strides:
             bands = ("bands",) if self._largest_of_bands <= _MOST_OF_BANDS else ()
@@ -378,6 +384,34 @@ class ConvolutionSizes:
             return ("patches", "taps")
         is_large = patches <= _MOST_PATCHES and features >= _MANY_FEATURES
         return ("taps",) if is_large else ()
+
+    @property
+    def _is_single_gradient(self) -> bool:
+        """Whether it is a gradient with respect to a kernel of each image apart.
+
+        An image is a group there, and its features are the batch.
+        """
+        if self.inputs > 1 or self.outputs < _FEW_FEATURES:
+            return False
+        most = _MOST_WINDOW if self.has_window_dilation else self.taps - 1
+        return self.positions <= most
+
+    def _forms_of_single_gradients(self) -> tuple[str, ...]:
+        if self.positions == 1:
+            return ("blocks",)
+        elements = self.groups * self.batch * self.positions * self.taps
+        patches = ("patches",) if elements <= _MOST_OF_VOLUME else ()
+        if self.batch == 1 and patches:
+            return (*patches, "outputs")
+        if self.outputs >= _SOME_OUTPUTS:
+            return ("outputs", *patches)
+        if self.batch < _FEW_FEATURES:
+            return ()
+        if not self.has_window_dilation:
+            is_small = self._largest_of_bands <= _MOST_OF_BANDS
+            return ("bands",) if is_small and len(self.image) == 2 else ()
+        is_fast = self.taps >= _LARGE_IMAGE and self.positions <= _LARGE_KERNEL
+        return patches if is_fast and elements <= _MAX_GROUPED_PATCHES else ()
 
     def is_faster_by_onednn(self) -> bool:
         """Whether oneDNN was faster than jaxlib's code and than the other forms."""

@@ -55,8 +55,9 @@ _FLOAT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 # matrix as it is stored.
 _STORED_MATRIX = 2**12
 # Elements of an operand that XLA transposes, from which one summed dimension was
-# faster than several.
-_FLAT_ELEMENTS = 2**12
+# faster than several; and terms and rows of several products, of which it was slower
+# with fewer.
+_FLAT_ELEMENTS, _FLAT_TERMS, _FLAT_ROWS = 2**12, 128, 8
 
 
 def operands_of(graph: HloGraph, node: int) -> Int64Array:
@@ -118,6 +119,9 @@ def _flat_forms(graph: HloGraph, node: int, sizes: list[int]) -> tuple[str, ...]
     """For a dot that sums over several dimensions, such as batch and time."""
     batch, rows, columns, terms = sizes
     is_large = batch * terms * max(rows, columns) >= _FLAT_ELEMENTS
+    is_narrow = 1 < min(rows, columns) < _FLAT_ROWS
+    if batch > 1 and (is_narrow or terms < _FLAT_TERMS):
+        return ()
     is_measured = dtypes()[graph.dtype[node]] == "f32"
     return ("flat",) if is_large and is_measured else ()
 
