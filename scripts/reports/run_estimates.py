@@ -48,10 +48,10 @@ _GROUP = 5  # versions that are timed in turns with the first
 # Slower than the fastest by this, a version is not timed: ranks of programs that are
 # hundreds of times as slow are not in question, and take hours.
 _SLOWEST = 30.0
-_LONGEST_S = 0.3  # of a version
+_MAX_S = 0.3  # of a version
 _CLEAR = 0.9
 _TIMEOUT_S = 1500.0
-_FEWEST = 3  # different estimates
+_MIN_ESTIMATES = 3  # different estimates
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -108,13 +108,13 @@ def measure(record: Record, arguments: argparse.Namespace) -> Row:
         if cached.is_ok and roofline.is_ok
     ]
     best = min(cached for _, cached, _ in usable)
-    limit = min(_SLOWEST * best, max(_LONGEST_S, best))
+    limit = min(_SLOWEST * best, max(_MAX_S, best))
     usable = [each for each in usable if each[1] <= limit]
     modules, cached, roofline = zip(*usable, strict=True)
     relative = _relative_times(record, modules)
     real = np.median(relative, axis=0)
-    if min(len(set(each)) for each in (cached, roofline)) < _FEWEST:
-        return {"error": f"fewer than {_FEWEST} different estimates"}
+    if min(len(set(each)) for each in (cached, roofline)) < _MIN_ESTIMATES:
+        return {"error": f"fewer than {_MIN_ESTIMATES} different estimates"}
 
     def spearman(a: Any, b: Any) -> float:
         return float(scipy.stats.spearmanr(a, b)[0])
@@ -201,7 +201,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "can reach. "
         "`pick`: the time of the version that is best by the estimate, over the "
         f"fastest. Left out: versions that the cache takes to be {_SLOWEST:g} times as "
-        f"slow as the fastest, or longer than {_LONGEST_S:g} s: `left out`, and those "
+        f"slow as the fastest, or longer than {_MAX_S:g} s: `left out`, and those "
         "without an estimate.",
         "",
         *summary,

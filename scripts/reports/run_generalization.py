@@ -51,7 +51,7 @@ _SHORT = f"{_GREEDY}, in the agent's time"
 _OPERATORS = "greedy, operators"
 _METHODS = (*_AGENTS.values(), _TIMED, _SHORT, _GREEDY, _OPERATORS)
 _COST = "kernel-cache"
-_FEWEST_S = 0.05  # of a search
+_MIN_S = 0.05  # of a search
 # What agents and rows depend on beside the sources.
 _SETTINGS = ("demonstrations", "epochs", "steps", "seconds", "seed")
 
@@ -106,7 +106,7 @@ def decided(
 ) -> dict[str, tuple[hloenv.HloModule, float, int] | HloEnvError]:
     """What each method makes of a module, its seconds, and its substitutions."""
     found: dict[str, tuple[hloenv.HloModule, float, int] | HloEnvError] = {}
-    limit = _FEWEST_S
+    limit = _MIN_S
 
     def add(method: str, run: Callable[[], Any]) -> float:
         started = time.perf_counter()

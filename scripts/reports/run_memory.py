@@ -44,7 +44,7 @@ from reporting import (
 # Elements of the arrays of functions, which are of float32.
 _SIZES = {"4 MiB": 1 << 20, "16 MiB": 4 << 20, "64 MiB": 16 << 20, "256 MiB": 64 << 20}
 _PARTS = 128  # rows of a matrix
-_WARM_UPS, _LEAST_RUNS = 5, 10
+_WARM_UPS, _MIN_RUNS = 5, 10
 _REPEATS = 2
 _TIMEOUT_S = 300.0
 
@@ -108,7 +108,7 @@ def measure(call: Callable[[], Any], seconds: float) -> Row:
     durations: list[int] = []
     before = fresh_bytes()
     end = time.perf_counter() + seconds
-    while len(durations) < _LEAST_RUNS or time.perf_counter() < end:
+    while len(durations) < _MIN_RUNS or time.perf_counter() < end:
         begin = time.perf_counter_ns()
         call()
         durations.append(time.perf_counter_ns() - begin)

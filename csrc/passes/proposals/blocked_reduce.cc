@@ -56,9 +56,9 @@ constexpr int64_t kTimesSmaller = 4;
 constexpr int64_t kTimesTransposed = 8;
 constexpr int64_t kTimesManyTransposed = 16;
 constexpr int64_t kMany = int64_t{1} << 20;
-constexpr size_t kMostArrays = 16;
+constexpr size_t kMaxArrays = 16;
 // What reads the values of a sum.
-constexpr size_t kMostReaders = 6;
+constexpr size_t kMaxReaders = 6;
 
 struct BlockedReduce {
   HloOpcode operation;
@@ -201,7 +201,7 @@ bool AreSmaller(const SlicedOperations& values, const xla::Shape& computed,
   const int64_t times =
       transposed < kMany ? kTimesTransposed : kTimesManyTransposed;
   const int64_t all = xla::ShapeUtil::ElementsIn(computed);
-  return is_needed && arrays > 1 && values.reads().size() <= kMostArrays &&
+  return is_needed && arrays > 1 && values.reads().size() <= kMaxArrays &&
          elements * kTimesSmaller <= all && transposed * times <= all &&
          (transposed == 0 || has_vectors);
 }
@@ -288,7 +288,7 @@ std::optional<BlockedReduce> BlockedReduceOf(const HloInstruction& reduce,
                                              RuleContext& context) {
   std::optional<BlockedReduce> result = BlockedAlone(reduce, context);
   if (!result.has_value()) return std::nullopt;
-  size_t readers = IsExtreme(result->operation) ? 1 : kMostReaders;
+  size_t readers = IsExtreme(result->operation) ? 1 : kMaxReaders;
   return BecomesLoops(*reduce.operand(0), reduce, context, readers)
              ? result
              : std::nullopt;

@@ -16,7 +16,7 @@ using xla::HloOpcode;
 
 namespace {
 
-constexpr size_t kMostOperations = 32;
+constexpr size_t kMaxOperations = 32;
 
 // Whether a kernel of its own writes a value.
 bool IsInMemory(const HloInstruction& value) {
@@ -65,7 +65,7 @@ bool ComputedTerms::IsInner(const HloInstruction& value) const {
          value.operand_count() > 0 && value.called_computations().empty() &&
          !value.HasSideEffect() &&
          !(is_again && xla::InstructionFusion::IsExpensive(value)) &&
-         inner_.size() < kMostOperations;
+         inner_.size() < kMaxOperations;
 }
 
 bool ComputedTerms::IsStatistic() const {

@@ -26,7 +26,7 @@ constexpr int64_t kMaxPositions = 64;
 constexpr int64_t kFewPositions = 16;
 // The part of the products that do not read padding, below which the others are
 // left out.
-constexpr double kMostInside = 0.6;
+constexpr double kMaxInside = 0.6;
 constexpr int64_t kMaxPatchElements = int64_t{1} << 25;
 // Of the results of all dots of a form, which may be in memory together.
 constexpr int64_t kMaxProductElements = int64_t{1} << 27;
@@ -266,7 +266,7 @@ bool CropsWindows(const Convolution& convolution) {
     for (int64_t p = 0; p < each.output; ++p) inside += InsideOf(each, p).size;
     part *= static_cast<double>(inside) / (each.output * each.taps);
   }
-  return part < kMostInside;
+  return part < kMaxInside;
 }
 
 absl::StatusOr<HloInstruction*> BuildOutputs(const Convolution& convolution,

@@ -20,15 +20,15 @@ constexpr int64_t kMaxSums = 128;
 constexpr int64_t kMaxSteps = int64_t{1} << 20;
 // Elements of a row that one step adds up, in one kernel without a loop: of a
 // whole row, and of a part.
-constexpr int64_t kFewestOfRow = 4;
-constexpr int64_t kFewestOfPart = 8;
-constexpr int64_t kMostOfRow = 32;
+constexpr int64_t kMinOfRow = 4;
+constexpr int64_t kMinOfPart = 8;
+constexpr int64_t kMaxOfRow = 32;
 
 // The largest part of a row, of equal ones, that a step adds up; 0 if there is
 // none.
 int64_t PartOfRow(int64_t size) {
-  if (size <= kMostOfRow) return size >= kFewestOfRow ? size : 0;
-  for (int64_t part = kMostOfRow; part >= kFewestOfPart; --part) {
+  if (size <= kMaxOfRow) return size >= kMinOfRow ? size : 0;
+  for (int64_t part = kMaxOfRow; part >= kMinOfPart; --part) {
     if (size % part == 0) return part;
   }
   return 0;

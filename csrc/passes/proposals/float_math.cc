@@ -38,7 +38,7 @@ constexpr double kPowerOfTwo[] = {1.0,
                                   1.5252733804059841e-05,
                                   1.3215486790144307e-06};
 // Exponents of two from which on a number of 32 bits is 0 or infinite.
-constexpr double kLeastExponent = -160, kLargestExponent = 136;
+constexpr double kMinExponent = -160, kMaxExponent = 136;
 
 // The binary logarithm of doubles that are numbers of 32 bits, not negative.
 HloInstruction* Log2(HloInstruction* x, Elementwise& build) {
@@ -69,8 +69,8 @@ HloInstruction* Log2(HloInstruction* x, Elementwise& build) {
 HloInstruction* Exp2(HloInstruction* x, Elementwise& build) {
   DoubleMath in(build);
   HloInstruction* limited = build.Binary(
-      HloOpcode::kMinimum, build.Number(kLargestExponent),
-      build.Binary(HloOpcode::kMaximum, build.Number(kLeastExponent), x));
+      HloOpcode::kMinimum, build.Number(kMaxExponent),
+      build.Binary(HloOpcode::kMaximum, build.Number(kMinExponent), x));
   HloInstruction* whole = build.Unary(HloOpcode::kRoundNearestEven, limited);
   HloInstruction* rest =
       Polynomial(kPowerOfTwo, in.Less(limited, whole), build);

@@ -68,8 +68,8 @@ class Evaluation {
 
   static bool Fits(int64_t value, xla::PrimitiveType type) {
     if (type == xla::PRED) return value == 0 || value == 1;
-    constexpr int64_t kMost = int64_t{1} << 40;
-    if (value < -kMost || value > kMost) return false;
+    constexpr int64_t kMax = int64_t{1} << 40;
+    if (value < -kMax || value > kMax) return false;
     const int bits = xla::primitive_util::BitWidth(type);
     if (xla::primitive_util::IsUnsignedIntegralType(type)) {
       return value >= 0 && (bits > 40 || value < (int64_t{1} << bits));

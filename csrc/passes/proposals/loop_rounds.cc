@@ -32,16 +32,16 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-constexpr int64_t kMostRounds = 8;
+constexpr int64_t kMaxRounds = 8;
 // Arrays of the state, operations of all iterations for one element, and
 // elements of what is no array of all elements, as the numbers of a key.
-constexpr int64_t kMostArrays = 4;
-constexpr int64_t kMostOperations = 512;
+constexpr int64_t kMaxStateArrays = 4;
+constexpr int64_t kMaxOperations = 512;
 constexpr int64_t kFewElements = 16;
 // Instructions that compute the first state of indices, and that join the
 // results.
-constexpr size_t kMostBefore = 64;
-constexpr size_t kMostBehind = 8;
+constexpr size_t kMaxBefore = 64;
+constexpr size_t kMaxBehind = 8;
 
 bool IsOfIntegers(const HloInstruction& instruction) {
   return instruction.shape().IsArray() &&
@@ -107,7 +107,7 @@ bool IsOfFew(const HloInstruction& instruction, int64_t elements) {
 // Whether the iterations are quick operations on arrays of the shape of
 // `array`, element by element, and on few numbers, and few of them.
 bool IsOfRounds(const FoundLoop& found, const xla::Shape& array) {
-  if (found.counted.trips > kMostRounds) return false;
+  if (found.counted.trips > kMaxRounds) return false;
   const int64_t elements = xla::ShapeUtil::ElementsIn(array);
   int64_t arrays = 0;
   int64_t operations = 0;
@@ -129,8 +129,8 @@ bool IsOfRounds(const FoundLoop& found, const xla::Shape& array) {
         IsOfFew(*each, elements) || (is_whole && IsQuick(*each));
     if (!is_known || !(is_whole || is_smaller)) return false;
   }
-  return arrays <= kMostArrays && operations > 0 &&
-         operations * found.counted.trips <= kMostOperations;
+  return arrays <= kMaxStateArrays && operations > 0 &&
+         operations * found.counted.trips <= kMaxOperations;
 }
 
 // Instructions that compute an array, and what they read, each once.
@@ -146,7 +146,7 @@ void AddIndices(const HloInstruction& array, Computed& computed) {
   std::vector<const HloInstruction*> open = {&array};
   absl::flat_hash_set<const HloInstruction*> seen = {&array};
   Computed found;
-  while (!open.empty() && found.inside.size() <= kMostBefore) {
+  while (!open.empty() && found.inside.size() <= kMaxBefore) {
     const HloInstruction* each = open.back();
     open.pop_back();
     const bool is_constant =
@@ -164,7 +164,7 @@ void AddIndices(const HloInstruction& array, Computed& computed) {
       if (seen.insert(operand).second) open.push_back(operand);
     }
   }
-  if (found.inside.size() > kMostBefore) found = {{}, {&array}};
+  if (found.inside.size() > kMaxBefore) found = {{}, {&array}};
   absl::c_copy(found.inside, std::back_inserter(computed.inside));
   for (const HloInstruction* each : found.reads) {
     if (!absl::c_linear_search(computed.reads, each)) {
@@ -225,7 +225,7 @@ std::optional<JoinedResults> JoinedOf(const HloInstruction& last) {
       if (IsResult(*operand)) {
         found.results.insert(operand);
       } else if (!IsQuick(*operand) || !IsReplaceable(*operand) ||
-                 found.behind.size() == kMostBehind) {
+                 found.behind.size() == kMaxBehind) {
         return std::nullopt;
       } else if (inside.insert(operand).second) {
         found.behind.push_back(operand);

@@ -42,10 +42,10 @@ void AddNans(xla::PrimitiveType type, Bits infinity,
              std::vector<Literal>& samples) {
   const xla::Shape scalar = xla::ShapeUtil::MakeShape(type, {});
   for (const Bits sign : {Bits{0}, std::numeric_limits<Bits>::min()}) {
-    constexpr Bits kMost = std::numeric_limits<Bits>::max();
+    constexpr Bits kMax = std::numeric_limits<Bits>::max();
     for (const Bits bits :
          {static_cast<Bits>(infinity + 1), static_cast<Bits>(infinity + 2),
-          static_cast<Bits>(kMost - 1), kMost}) {
+          static_cast<Bits>(kMax - 1), kMax}) {
       const auto signed_bits = static_cast<Bits>(bits | sign);
       samples.push_back(xla::LiteralUtil::CreateR0(signed_bits)
                             .BitcastConvert(scalar)

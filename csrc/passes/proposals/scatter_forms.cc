@@ -29,7 +29,7 @@ constexpr int64_t kPeriod = 4096;
 constexpr int64_t kWays = 8;
 constexpr int64_t kMinDistance = 256;
 // How many times as many columns as updates of each row.
-constexpr int64_t kMostSpared = 4;
+constexpr int64_t kMaxSpared = 4;
 
 // Rows that are updated together: the most, up to those that have places
 // together, that leave no rest; 0 for none.
@@ -83,7 +83,7 @@ const HloScatterInstruction* ColumnsOf(const HloInstruction& instruction) {
                           IsPlain(*scatter.scatter_updates()[0]);
     return are_rows && num_updates >= elements ? &scatter : nullptr;
   }
-  if (num_updates * kMostSpared < elements) return nullptr;
+  if (num_updates * kMaxSpared < elements) return nullptr;
   return &scatter;
 }
 

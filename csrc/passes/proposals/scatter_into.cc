@@ -41,8 +41,8 @@ using xla::HloScatterInstruction;
 constexpr int64_t kMinScattered = int64_t{1} << 14;
 constexpr int64_t kMinWidth = 16;
 constexpr int64_t kTimesAsMany = 16;
-constexpr size_t kMostTerms = 8;
-constexpr size_t kMostSteps = 8;
+constexpr size_t kMaxTerms = 8;
+constexpr size_t kMaxSteps = 8;
 
 // An operation on all elements of what is scattered, with a number or, if it is
 // a negation, null.
@@ -118,7 +118,7 @@ bool AddsRows(const HloScatterInstruction& scatter) {
 // zeros; false if it is another value.
 bool FindTerms(const HloInstruction& value, size_t depth,
                std::vector<const HloScatterInstruction*>& terms) {
-  if (!HasOneReader(value) || !IsPlain(value) || terms.size() >= kMostTerms ||
+  if (!HasOneReader(value) || !IsPlain(value) || terms.size() >= kMaxTerms ||
       depth == 0) {
     return false;
   }
@@ -136,7 +136,7 @@ bool FindTerms(const HloInstruction& value, size_t depth,
 
 // The same with operations on it.
 bool FindScatters(const HloInstruction* value, ScatteredSum& sum) {
-  while (sum.steps.size() < kMostSteps && HasOneReader(*value) &&
+  while (sum.steps.size() < kMaxSteps && HasOneReader(*value) &&
          IsPlain(*value)) {
     const HloOpcode opcode = value->opcode();
     if (opcode == HloOpcode::kNegate) {
@@ -157,7 +157,7 @@ bool FindScatters(const HloInstruction* value, ScatteredSum& sum) {
       break;
     }
   }
-  return FindTerms(*value, kMostSteps, sum.terms) &&
+  return FindTerms(*value, kMaxSteps, sum.terms) &&
          absl::c_all_of(sum.terms, [&](const HloScatterInstruction* each) {
            return each->scatter_indices()->shape().element_type() ==
                   sum.terms[0]->scatter_indices()->shape().element_type();

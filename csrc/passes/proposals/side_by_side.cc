@@ -29,7 +29,7 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 // Of columns that are few, and of the rows that are made of them.
-constexpr int64_t kMostColumns = 16;
+constexpr int64_t kMaxColumns = 16;
 constexpr int64_t kWidest = 64;
 
 // The dimensions of what is reduced: groups and columns, which are kept, around
@@ -58,7 +58,7 @@ std::optional<SideBySide> SideBySideOf(const HloInstruction& reduce,
   found.groups = ProductOf(all.first(rows));
   found.rows = ProductOf(all.subspan(rows, columns - rows));
   found.columns = ProductOf(all.subspan(columns));
-  if (found.groups == 0 || found.columns == 0 || found.columns > kMostColumns) {
+  if (found.groups == 0 || found.columns == 0 || found.columns > kMaxColumns) {
     return std::nullopt;
   }
   int64_t together = std::min(kWidest / found.columns, found.rows / 2);

@@ -94,9 +94,9 @@ HloInstruction* NumberOfPacked(HloInstruction* packed, xla::PrimitiveType type,
   HloInstruction* bits =
       build.Select(xla::ComparisonDirection::kLt, key,
                    build.Constant<int32_t>(0), build.Not(key), key);
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
   bits = build.Select(xla::ComparisonDirection::kEq, bits,
-                      build.Constant<int32_t>(kMost),
+                      build.Constant<int32_t>(kMax),
                       build.Constant<int32_t>(0x7fc00000), bits);
   HloInstruction* sign =
       build.Binary(HloOpcode::kShiftLeft, build.Convert(packed, xla::S32),

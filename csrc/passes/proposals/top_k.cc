@@ -143,7 +143,7 @@ class TopKBuilder {
   std::pair<HloInstruction*, HloInstruction*> ByMaxima(
       HloInstruction* key, HloInstruction* iota, HloInstruction* is_left) {
     HloInstruction* most =
-        Reduced(Left(key, is_left, kLeast), kLeast, HloOpcode::kMaximum);
+        Reduced(Left(key, is_left, kMin), kMin, HloOpcode::kMaximum);
     HloInstruction* is_it =
         Compared(key, Spread(most), ComparisonDirection::kEq);
     if (is_left != nullptr) {
@@ -156,10 +156,9 @@ class TopKBuilder {
   // One reduction of both.
   std::pair<HloInstruction*, HloInstruction*> ByArgmax(
       HloInstruction* key, HloInstruction* iota, HloInstruction* is_left) {
-    const std::vector<HloInstruction*> operands = {Left(key, is_left, kLeast),
+    const std::vector<HloInstruction*> operands = {Left(key, is_left, kMin),
                                                    Left(iota, is_left, size_)};
-    const std::vector<HloInstruction*> initial = {Scalar(kLeast),
-                                                  Scalar(size_)};
+    const std::vector<HloInstruction*> initial = {Scalar(kMin), Scalar(size_)};
     const std::vector<xla::Shape> rows = {RowShape(kKeyType),
                                           RowShape(xla::S32)};
     const xla::Shape both = xla::ShapeUtil::MakeTupleShape(rows);
@@ -173,8 +172,8 @@ class TopKBuilder {
   }
 
  private:
-  static constexpr Key kLeast = std::numeric_limits<Key>::min();
-  static constexpr Key kMost = std::numeric_limits<Key>::max();
+  static constexpr Key kMin = std::numeric_limits<Key>::min();
+  static constexpr Key kMax = std::numeric_limits<Key>::max();
   static constexpr Key kZero = 0;
   static constexpr xla::PrimitiveType kKeyType =
       sizeof(Key) == sizeof(int32_t) ? xla::S32 : xla::S64;
@@ -187,7 +186,7 @@ class TopKBuilder {
     if (IsFloat()) {
       HloInstruction* bits = build_.Bits(x_, kKeyType);
       HloInstruction* magnitude =
-          build_.Binary(HloOpcode::kAnd, bits, build_.Constant(kMost));
+          build_.Binary(HloOpcode::kAnd, bits, build_.Constant(kMax));
       key = build_.Select(ComparisonDirection::kLt, bits,
                           build_.Constant(kZero), build_.Not(magnitude), bits);
     }
@@ -208,7 +207,7 @@ class TopKBuilder {
     if (!top_k_.is_largest) key = build.Not(key);
     if (!IsFloat()) return key;
     HloInstruction* negative =
-        build.Binary(HloOpcode::kOr, build.Not(key), build.Constant(kLeast));
+        build.Binary(HloOpcode::kOr, build.Not(key), build.Constant(kMin));
     return build.Bits(build.Select(ComparisonDirection::kLt, key,
                                    build.Constant(kZero), negative, key),
                       x_->shape().element_type());

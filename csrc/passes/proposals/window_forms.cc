@@ -31,9 +31,9 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-constexpr int64_t kMaxTaps = 25;
+constexpr int64_t kMaxChainTaps = 25;
 // Of windows that are reduced one dimension after the other.
-constexpr int64_t kMostTaps = int64_t{1} << 20;
+constexpr int64_t kMaxTaps = int64_t{1} << 20;
 
 bool IsIdempotent(HloOpcode operation) {
   return operation != HloOpcode::kAdd && operation != HloOpcode::kMultiply &&
@@ -79,7 +79,7 @@ absl::StatusOr<HloInstruction*> BuildWindowChain(
 void ProposeWindowChain(const HloInstruction& root, RuleContext& context,
                         std::vector<Proposal>& proposals) {
   const std::optional<HloOpcode> operation =
-      WindowOperationOf(root, context, kMaxTaps);
+      WindowOperationOf(root, context, kMaxChainTaps);
   if (!operation.has_value()) return;
   Propose(WindowChainRule(), root, {root.operand(0), root.operand(1)},
           OutOfSlowLoops(root, *operation, OffsetsOf(root.window()).size(),
@@ -198,7 +198,7 @@ void ProposeByDimension(const HloInstruction& root, RuleContext& context,
     return;
   }
   const std::optional<HloOpcode> operation =
-      WindowOperationOf(root, context, kMostTaps);
+      WindowOperationOf(root, context, kMaxTaps);
   if (!operation.has_value()) return;
   if (!IsIdempotent(*operation) &&
       !xla::primitive_util::IsIntegralType(root.shape().element_type()) &&

@@ -29,7 +29,7 @@ from .imitation import Example, read_lines
 # the best one saves at least so much of the cost: the order of substitutions in
 # different places is of no matter.
 _SHARE = 0.5
-_LEAST = 1e-4
+_MIN_GAIN = 1e-4
 _CHUNK = 8  # modules that are estimated before a search looks at the clock
 
 
@@ -165,7 +165,7 @@ def _right(cost: float, costs: Float64Array) -> BoolArray:
     """[1 + candidates] of No-Op and the candidates, those that are right."""
     saved = cost - costs
     best = float(saved.max())
-    is_worth = best > _LEAST * cost
+    is_worth = best > _MIN_GAIN * cost
     return np.concatenate([[not is_worth], is_worth & (saved >= _SHARE * best)])
 
 

@@ -49,15 +49,15 @@ _WIDE_ROW, _SOME_OF_ROWS, _MANY_OF_ROWS = 20, 2**17, 2**23
 # and the input features of a group where so few are enough.
 _MAX_PATCHES, _SOME_PATCHES, _MAX_GROUPED_PATCHES = 2**20, 2**16, 2**21
 # Those up to which a dot for each element of the window was faster.
-_NARROW_GROUP, _MOST_PATCHES = 4, 2**24
+_NARROW_GROUP, _MAX_PATCHES_OF_TAPS = 4, 2**24
 # Input features of a group up to which one dot was faster for 1x1 windows, and of any
 # for one image.
-_MOST_OF_BLOCKS = 32
+_MAX_OF_BLOCKS = 32
 # Elements of a dilated input, up to which a sum over the window was faster.
 _FEW_PIXELS = 16
 # Input features up to which, and output features with one of them, and with several,
 # multiplications were faster; and results of one output feature from which on.
-_FEW_INPUTS, _MOST_OF_ONE, _MOST_OF_FEW, _MANY_RESULTS = 8, 16, 7, 256
+_FEW_INPUTS, _MAX_OF_ONE, _MAX_OF_FEW, _MANY_RESULTS = 8, 16, 7, 256
 # Output features from which jaxlib has fast code for 64-bit floats in two dimensions.
 _MANY_OUTPUTS = 32
 # Elements of a window of three dimensions, from which it is the result of a layer.
@@ -65,26 +65,26 @@ _LARGE_VOLUME = 216
 # Input features of three dimensions, and the fewer ones of gradients with respect to
 # kernels, up to which one dot was faster than one for each element of the window, or
 # of the result; and the elements of its matrix.
-_SOME_FEATURES, _MOST_OF_VOLUME = 16, 2**22
+_SOME_FEATURES, _MAX_OF_VOLUME = 16, 2**22
 # Of bands: features up to which they are few, and elements of the arrays that are made
 # then, and otherwise.
-_FEWEST_OF_BANDS, _MOST_OF_BANDS, _SOME_OF_BANDS = 4, 10_000_000, 3_600_000
+_FEW_OF_BANDS, _MAX_OF_BANDS, _SOME_OF_BANDS = 4, 10_000_000, 3_600_000
 # Elements of a filter of signals, and of a gradient with respect to one, from which one
 # dot with a Toeplitz matrix was faster; features up to which, and of groups.
 _LONG_FILTER, _LONG_OF_GROUPS, _LONG_GRADIENT, _FEW_SIGNALS = 32, 121, 32, 4
 # Products for each of these features from which it was, and strides up to which.
-_LONG_PRODUCTS, _MOST_STRIDES = 16_000, 4
+_LONG_PRODUCTS, _MAX_STRIDES = 16_000, 4
 # Elements of a window up to which sums of multiplications were faster: of one input
 # feature, of few, and of those where they are slow.
-_MOST_SUMMED, _LARGE_WINDOW, _SMALL_WINDOW = 169, 48, 24
+_MAX_SUMMED, _LARGE_WINDOW, _SMALL_WINDOW = 169, 48, 24
 # Input features of the widest convolutions that are slow; of at least a window of so
 # many elements if there is one output feature.
-_MOST_INPUTS, _WINDOW_OF_MANY = 16, 81
+_MAX_INPUTS, _WINDOW_OF_MANY = 16, 81
 # Multiplications of one result up to which the rule terms applies.
-_MOST_TERMS = 256
+_MAX_TERMS = 256
 # Images up to which gradients with respect to kernels were slow, and output features up
 # to which they were, and without padding.
-_FEWEST_IMAGES, _FEW_IMAGES, _MOST_OUTPUTS, _FEWEST_OUTPUTS = 2, 4, 16, 3
+_VERY_FEW_IMAGES, _FEW_IMAGES, _MAX_OUTPUTS, _MAX_UNPADDED_OUTPUTS = 2, 4, 16, 3
 # Of the window that an image is as large as, where bands were faster; and positions
 # from which they were.
 _MIN_SHARE, _FEW_POSITIONS = 0.2, 300
@@ -92,11 +92,11 @@ _MIN_SHARE, _FEW_POSITIONS = 0.2, 300
 # convolution of few dilated pixels; and elements of the
 # window above which it was slower, as of gradients with respect to kernels, but for
 # those of three dimensions.
-_MANY_PRODUCTS, _MOST_TAPS = 2**18, 121
+_MANY_PRODUCTS, _MAX_TAPS = 2**18, 121
 # Of gradients for each image apart: elements of the largest kernels; output features
 # from which a dot for each element of the kernel was faster; and elements of the image
 # from which, and of the kernel up to which, one dot was.
-_MOST_WINDOW, _SOME_OUTPUTS, _LARGE_IMAGE, _LARGE_KERNEL = 64, 32, 196, 25
+_MAX_KERNEL, _SOME_OUTPUTS, _LARGE_IMAGE, _LARGE_KERNEL = 64, 32, 196, 25
 # Output features below which it was slower, as of gradients with respect to images.
 _FEW_FEATURES = 8
 
@@ -190,10 +190,10 @@ class ConvolutionSizes:
         if len(self.image) == 3 and self.inputs > 1:
             return self._volume_forms()
         if self.inputs <= _FEW_INPUTS and rows >= _MANY_RESULTS:
-            if self.inputs == 1 and self.outputs <= _MOST_OF_ONE:
+            if self.inputs == 1 and self.outputs <= _MAX_OF_ONE:
                 # In a kernel of their own: pooling would compute them several times.
                 return ("taps_apart", "taps")
-            if self.inputs > 1 and self.outputs <= _MOST_OF_FEW:
+            if self.inputs > 1 and self.outputs <= _MAX_OF_FEW:
                 return ("terms",)
         is_wide = min(self.inputs, self.outputs) >= _MANY_FEATURES
         if self.is_transposed and rows <= _FEW_ROWS and is_wide:
@@ -215,21 +215,21 @@ class ConvolutionSizes:
             return False
         largest = self._largest_of_bands
         features = max(self.inputs, self.outputs)
-        is_few = features <= _FEWEST_OF_BANDS
+        is_few = features <= _FEW_OF_BANDS
         if self.is_float64 and self.inputs > 1:
             is_narrow = features <= _FEW_INPUTS and largest <= _SOME_OF_BANDS
-            return is_narrow and self.taps * self.inputs > _MOST_TERMS
+            return is_narrow and self.taps * self.inputs > _MAX_TERMS
         if is_few or (self.inputs == 1 and self.outputs <= _FEW_FEATURES):
-            return largest <= _MOST_OF_BANDS and self.taps > self._most_summed
+            return largest <= _MAX_OF_BANDS and self.taps > self._most_summed
         if largest > _SOME_OF_BANDS:
             return False
-        is_large = self.taps > _MOST_TAPS and self.inputs > 1
-        most = _MOST_OUTPUTS if self.has_padding else _FEW_FEATURES
+        is_large = self.taps > _MAX_TAPS and self.inputs > 1
+        most = _MAX_OUTPUTS if self.has_padding else _FEW_FEATURES
         if self.inputs <= _FEW_INPUTS and self.outputs <= most and is_large:
             return True
-        if self.outputs > _MOST_OF_FEW or self.inputs == 1:
+        if self.outputs > _MAX_OF_FEW or self.inputs == 1:
             return False
-        if self.inputs == _MOST_INPUTS:
+        if self.inputs == _MAX_INPUTS:
             return self.outputs > 1 or self.taps >= _WINDOW_OF_MANY
         if self.inputs > _FEW_INPUTS:
             return False
@@ -237,7 +237,7 @@ class ConvolutionSizes:
         is_slow = self.inputs == _FEW_INPUTS and (
             self.outputs == 2 or (self.outputs == 1 and self.taps > _SMALL_WINDOW)
         )
-        return self.taps * self.inputs > _MOST_TERMS or is_slow
+        return self.taps * self.inputs > _MAX_TERMS or is_slow
 
     @property
     def _has_fast_toeplitz(self) -> bool:
@@ -257,7 +257,7 @@ class ConvolutionSizes:
             return False
         if is_gradient:
             return self.positions >= _LONG_GRADIENT
-        has_few_strides = self.image[0] <= _MOST_STRIDES * self.positions
+        has_few_strides = self.image[0] <= _MAX_STRIDES * self.positions
         return has_few_strides and self.taps >= _LONG_FILTER
 
     @property
@@ -270,7 +270,7 @@ class ConvolutionSizes:
     def _most_summed(self) -> int:
         """Elements of a window up to which sums of multiplications were faster."""
         if self.inputs == 1:
-            return _MOST_SUMMED
+            return _MAX_SUMMED
         is_slow = self.inputs == 2 or self.is_transposed
         return _SMALL_WINDOW if is_slow else _LARGE_WINDOW
 
@@ -282,15 +282,15 @@ class ConvolutionSizes:
         """
         features = max(self.batch, self.outputs)
         largest = features * math.sqrt(self.positions) * self.taps * self.inputs
-        if largest > _MOST_OF_BANDS or self.outputs > _MOST_OUTPUTS:
+        if largest > _MAX_OF_BANDS or self.outputs > _MAX_OUTPUTS:
             return False
         if self.is_float64 and features == 1:
             return False
         if not self.has_padding:
-            return self.inputs == 1 and self.outputs <= _FEWEST_OUTPUTS
+            return self.inputs == 1 and self.outputs <= _MAX_UNPADDED_OUTPUTS
         if self.inputs == 1:
             return True
-        if self.inputs <= _FEWEST_IMAGES:
+        if self.inputs <= _VERY_FEW_IMAGES:
             return self.batch > 1 or self.outputs <= _FEW_FEATURES
         return self.inputs <= _FEW_IMAGES and self.outputs <= 2 * self.batch
 
@@ -316,20 +316,20 @@ class ConvolutionSizes:
         if len(self.image) == 1:
             return ("patches", "taps")
         if len(self.image) == 3:
-            return ("terms", "taps") if self.outputs <= _MOST_OF_FEW else ("taps",)
+            return ("terms", "taps") if self.outputs <= _MAX_OF_FEW else ("taps",)
         if self.outputs >= _MANY_OUTPUTS:
             return ()
         return ("terms", "taps")
 
     def _volume_forms(self) -> tuple[str, ...]:
         """For windows of three dimensions, for which jaxlib has a slow loop."""
-        if self.outputs <= _MOST_OF_FEW:
+        if self.outputs <= _MAX_OF_FEW:
             return ("terms", "taps")
         forms: list[str] = []
         if self.inputs <= _FEW_INPUTS and not self.is_transposed:
             forms.append("terms")
         elements = self.batch * self.positions * self.taps * self.inputs
-        if elements <= _MOST_OF_VOLUME and self.inputs <= _SOME_FEATURES:
+        if elements <= _MAX_OF_VOLUME and self.inputs <= _SOME_FEATURES:
             forms.append("patches")
         if self.inputs >= _SOME_FEATURES:
             forms.append("taps")
@@ -338,9 +338,9 @@ class ConvolutionSizes:
     def _kernel_gradient_forms(self) -> tuple[str, ...]:
         """For gradients with respect to kernels of three dimensions."""
         elements = self.inputs * self.taps * self.positions * self.batch
-        if elements > 2 * _MOST_OF_VOLUME:
+        if elements > 2 * _MAX_OF_VOLUME:
             return ()
-        if elements > _MOST_OF_VOLUME or min(self.batch, self.outputs) > _SOME_FEATURES:
+        if elements > _MAX_OF_VOLUME or min(self.batch, self.outputs) > _SOME_FEATURES:
             return ("outputs",)
         return ("patches", "outputs")
 
@@ -355,24 +355,20 @@ class ConvolutionSizes:
                 others = ("rows", *others)
             is_slow = self.has_padding and not self.has_window_dilation
             largest = products * math.isqrt(self.positions) // max(self.positions, 1)
-            if (
-                self.batch == self.outputs == 1
-                and is_slow
-                and largest <= _MOST_OF_BANDS
-            ):
+            if self.batch == self.outputs == 1 and is_slow and largest <= _MAX_OF_BANDS:
                 others = (*others, "bands")
             return ("taps", *others) if is_depthwise else (*others, "taps")
         if self._is_single_gradient:
             return self._forms_of_single_gradients()
         bands: tuple[str, ...] = ()
         if len(self.image) == 2 and not self.has_strides:
-            bands = ("bands",) if self._largest_of_bands <= _MOST_OF_BANDS else ()
+            bands = ("bands",) if self._largest_of_bands <= _MAX_OF_BANDS else ()
         if self.is_larger_than_image:
             return ("outputs", "taps", *bands)
         if self.inputs == 1:
             return ("taps", *bands)
         if self.taps == 1:
-            is_fast = self.batch == 1 or self.inputs <= _MOST_OF_BLOCKS
+            is_fast = self.batch == 1 or self.inputs <= _MAX_OF_BLOCKS
             return ("blocks",) if is_fast else ()
         if self.has_base_dilation:
             return ("phases",)
@@ -382,7 +378,7 @@ class ConvolutionSizes:
             return ()
         if patches <= _MAX_GROUPED_PATCHES:
             return ("patches", "taps")
-        is_large = patches <= _MOST_PATCHES and features >= _MANY_FEATURES
+        is_large = patches <= _MAX_PATCHES_OF_TAPS and features >= _MANY_FEATURES
         return ("taps",) if is_large else ()
 
     @property
@@ -393,14 +389,14 @@ class ConvolutionSizes:
         """
         if self.inputs > 1 or self.outputs < _FEW_FEATURES:
             return False
-        most = _MOST_WINDOW if self.has_window_dilation else self.taps - 1
+        most = _MAX_KERNEL if self.has_window_dilation else self.taps - 1
         return self.positions <= most
 
     def _forms_of_single_gradients(self) -> tuple[str, ...]:
         if self.positions == 1:
             return ("blocks",)
         elements = self.groups * self.batch * self.positions * self.taps
-        patches = ("patches",) if elements <= _MOST_OF_VOLUME else ()
+        patches = ("patches",) if elements <= _MAX_OF_VOLUME else ()
         if self.batch == 1 and patches:
             return (*patches, "outputs")
         if self.outputs >= _SOME_OUTPUTS:
@@ -408,7 +404,7 @@ class ConvolutionSizes:
         if self.batch < _FEW_FEATURES:
             return ()
         if not self.has_window_dilation:
-            is_small = self._largest_of_bands <= _MOST_OF_BANDS
+            is_small = self._largest_of_bands <= _MAX_OF_BANDS
             return ("bands",) if is_small and len(self.image) == 2 else ()
         is_fast = self.taps >= _LARGE_IMAGE and self.positions <= _LARGE_KERNEL
         return patches if is_fast and elements <= _MAX_GROUPED_PATCHES else ()
@@ -423,7 +419,7 @@ class ConvolutionSizes:
         num_dims = len(self.image)
         if num_dims == 3:
             return True
-        if self.taps > _MOST_TAPS:
+        if self.taps > _MAX_TAPS:
             return False
         if self.groups > 1:
             return num_dims == 2

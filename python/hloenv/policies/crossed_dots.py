@@ -28,7 +28,7 @@ _MOVED, _MOVED_LARGE, _LARGE, _KERNEL = 0.06, 0.16, 2**22, 1000.0
 # Nanoseconds of a multiplication, and more for 64-bit floats.
 _MULTIPLIED, _MULTIPLIED_WIDE = 0.01, 0.02
 # What a form must save: a share of the product's time, and nanoseconds.
-_SHARE, _LEAST = 0.05, 500.0
+_MIN_SHARE, _MIN_GAIN_NS = 0.05, 500.0
 # Terms below which XLA makes a loop of a product, in which nothing is transposed.
 _FEW_TERMS = 8
 
@@ -68,7 +68,7 @@ class CrossedDot:
             swapped += self._library(self.columns, self.terms)
         transposed = _KERNEL + self._moved(self.rows * self.terms)
         product = usual + self._multiplied(_MULTIPLIED)
-        if usual - min(swapped, transposed) < _SHARE * product + _LEAST:
+        if usual - min(swapped, transposed) < _MIN_SHARE * product + _MIN_GAIN_NS:
             return None
         if transposed < swapped:
             return FIRST_TRANSPOSED

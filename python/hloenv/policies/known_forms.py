@@ -60,13 +60,13 @@ _SQUEEZED = 2**14
 # Columns up to which several rows side by side were faster, by type; elements from
 # which they were, and bytes of their sums up to which.
 _FEW_COLUMNS, _MANY_SIDE_BY_SIDE = {"f32": 10, "f64": 6}, 30_000
-_MOST_SIDE_BY_SIDE = 2**21
+_MAX_SIDE_BY_SIDE = 2**21
 # Elements of each reduction up to which, and reductions from which, a chain was faster.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
 # Of a reduction around dimensions that are kept: elements of the last one up to which,
 # and of those before them and of the operand from which, two were faster; and columns
 # from which on they were not in the cache.
-_SHORT_ROWS, _LONG_COLUMNS, _MANY_SUMMED, _MOST_COLUMNS = 16, 64, 20_000, 8192
+_SHORT_ROWS, _LONG_COLUMNS, _MANY_SUMMED, _MAX_COLUMNS = 16, 64, 20_000, 8192
 # Elements of a reduction from which the index of an extreme one was faster packed: LLVM
 # unrolls XLA's loop over fewer. And elements of the array from which, by rows, nothing
 # is gained: jaxlib writes the packed numbers, to memory that is new in each run.
@@ -126,14 +126,14 @@ _CALLED = {
     "over_root": 8000,
     "quotient": 2000,
 }
-_MOST_CALLED = 64
+_MAX_CALLED = 64
 # Rules for calls of LAPACK; and matrices from which arithmetic was faster. Of five rows
 # and more it gains too little for fewer than 2,000, as LLVM takes seconds for it.
 _OF_MATRICES = frozenset(("triangular", "cholesky", "lu"))
 _MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
 # Those and networks of sorts together, above which none is written so: each becomes
 # some 100 to 1,000 operations.
-_MOST_WRITTEN = 32
+_MAX_WRITTEN = 32
 _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors, the best
 # first; and elements from which they were faster in memory.
@@ -153,7 +153,7 @@ _OF_CUTS = frozenset(_CUTS)
 # Rules that are chosen by what they make.
 _BY_FORM = "columns", "side_by_side", "joined", "halo", "unrolled"
 # Bytes of them together above which none is in memory: there may be no place for them.
-_MOST_CUT_BYTES = 2**30
+_MAX_CUT_BYTES = 2**30
 
 
 class KnownForms:
@@ -287,11 +287,11 @@ class KnownForms:
         later = _left_for_later(alternatives, decisions, cuts, joined, rolled)
         decisions[later] = -1
         cuts = [each for each in cuts if each[0] not in later]
-        if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MOST_CUT_BYTES:
+        if sum(int(graph.output_bytes[node]) for _, node in cuts) > _MAX_CUT_BYTES:
             decisions[[index for index, _ in cuts]] = -1
-        if len(called) > _MOST_CALLED:
+        if len(called) > _MAX_CALLED:
             decisions[called] = -1
-        if len(written) > _MOST_WRITTEN:
+        if len(written) > _MAX_WRITTEN:
             for index in written:
                 decisions[index] = choices[index].get("packed", -1)
             networks.clear()
@@ -509,7 +509,7 @@ def _has_columns(graph: HloGraph, node: int, call: int) -> bool:
     elements, sums, results = graph.element_count[[values, columns, node]].tolist()
     width = int(graph.dims[columns, int(graph.rank[columns]) - 1])
     return bool(
-        width <= _MOST_COLUMNS
+        width <= _MAX_COLUMNS
         and sums <= _SHORT_ROWS * results
         and elements >= _LONG_COLUMNS * sums
         and elements >= _MANY_SUMMED
@@ -526,7 +526,7 @@ def _has_few_columns(graph: HloGraph, node: int, call: int) -> bool:
     return bool(
         columns <= most
         and elements >= _MANY_SIDE_BY_SIDE
-        and graph.output_bytes[first] <= _MOST_SIDE_BY_SIDE
+        and graph.output_bytes[first] <= _MAX_SIDE_BY_SIDE
     )
 
 

@@ -58,19 +58,19 @@ def last_words(stderr: IO[bytes]) -> str:
 
 # XLA and its libraries alone take half of this; a process that cannot start its threads
 # hangs.
-LEAST_MEMORY_BYTES = 256 << 20
+MIN_MEMORY_BYTES = 256 << 20
 
 
 def check_memory(max_memory_bytes: int | None) -> None:
     """Rejects limits that leave a process too little memory.
 
     Raises:
-        ArgumentError: less than `LEAST_MEMORY_BYTES`.
+        ArgumentError: less than `MIN_MEMORY_BYTES`.
     """
-    if max_memory_bytes is not None and max_memory_bytes < LEAST_MEMORY_BYTES:
+    if max_memory_bytes is not None and max_memory_bytes < MIN_MEMORY_BYTES:
         raise ArgumentError(
             f"a memory limit of {max_memory_bytes} bytes is too small for XLA and its "
-            f"libraries; allow at least {LEAST_MEMORY_BYTES >> 20} MiB"
+            f"libraries; allow at least {MIN_MEMORY_BYTES >> 20} MiB"
         )
 
 

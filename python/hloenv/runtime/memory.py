@@ -22,9 +22,9 @@ from ..errors import ArgumentError, ArgumentTypeError
 
 # Parameters of glibc's mallopt.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
-_LARGEST = 2**31 - 1
+_MAX_BYTES = 2**31 - 1
 # The C library's default; smaller blocks are kept already.
-_LEAST = 128 << 10
+_MIN_BYTES = 128 << 10
 # Of the memory that the process may use: of one block, and of what is free at the end.
 _BLOCK_SHARE, _FREE_SHARE = 8, 4
 # Worth a line, as the system takes some 0.4 ms to clear it.
@@ -66,15 +66,15 @@ def keep_memory(max_bytes: int | None = None) -> bool:
         raise ArgumentTypeError(
             f"max_bytes must be an integer, got {max_bytes!r}"
         ) from None
-    if max_bytes is not None and not _LEAST <= max_bytes <= _LARGEST:
+    if max_bytes is not None and not _MIN_BYTES <= max_bytes <= _MAX_BYTES:
         raise ArgumentError(
-            f"max_bytes must be from {_LEAST} to {_LARGEST}, got {max_bytes}"
+            f"max_bytes must be from {_MIN_BYTES} to {_MAX_BYTES}, got {max_bytes}"
         )
     if not _is_glibc():
         return False
     memory = _memory_bytes()
-    block = max_bytes or max(_LEAST, min(_LARGEST, memory // _BLOCK_SHARE))
-    free = max(block, min(_LARGEST, memory // _FREE_SHARE))
+    block = max_bytes or max(_MIN_BYTES, min(_MAX_BYTES, memory // _BLOCK_SHARE))
+    free = max(block, min(_MAX_BYTES, memory // _FREE_SHARE))
     mallopt = ctypes.CDLL(None).mallopt
     # glibc before 2.35 takes no threshold above 32 MiB, but none at all.
     is_kept = mallopt(_MMAP_THRESHOLD, block) or mallopt(_MMAP_MAX, 0)

@@ -29,7 +29,7 @@ _LITTLE, _NOTHING = 0.01, 0.1
 # the number of those that differ by more than a little, as a multiple of what the last
 # bits of the arguments move it by in the same sense; and how much that may be, as a
 # share of the array's root mean square.
-_TIMES_MOVED, _MOST_MOVED = 3, 0.05
+_TIMES_MOVED, _MAX_MOVED = 3, 0.05
 # How often the last bits are moved at most: where few elements are near to where
 # rounding decides, most other bits change nothing.
 _DRAWS = 8
@@ -124,7 +124,7 @@ def _is_near(expected: Array, actual: Array) -> bool:
         one: Array = a.astype(_wide(a))
         size += float(np.sum(np.square(np.abs(one))))
         error += float(np.sum(np.square(np.abs(b - one))))
-    return math.isfinite(size) and error <= _MOST_MOVED**2 * size
+    return math.isfinite(size) and error <= _MAX_MOVED**2 * size
 
 
 def slices(one: Array, other: Array) -> Iterator[tuple[int, Array, Array]]:
@@ -208,7 +208,7 @@ def _is_as_moved(expected: Array, actual: Array, moved: Array) -> bool:
     return (
         _movement(expected, actual) <= _LITTLE * scale
         and counts["error"] <= _TIMES_MOVED * counts["moved"]
-        and squares["moved"] <= _MOST_MOVED**2 * squares["size"]
+        and squares["moved"] <= _MAX_MOVED**2 * squares["size"]
         and squares["error"] <= _TIMES_MOVED**2 * squares["moved"]
         and largest["error"] <= _TIMES_MOVED * largest["moved"]
     )

@@ -74,7 +74,7 @@ def _draw(spec: ArraySpec, bound: int | None, rng: np.random.Generator) -> Array
 
 # Types of floats that are perturbed.
 _MOVED = ("float32", "float64", "float16", "bfloat16")
-_MOST_VARIED = 1 << 22  # elements
+_MAX_VARIED = 1 << 22  # elements
 
 
 @without_float_errors
@@ -114,7 +114,7 @@ def varied(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | Non
             changed.append(array)
             continue
         first, last = array.flat[:1], array.flat[-1:]
-        is_uniform = 1 < array.size <= _MOST_VARIED and np.isfinite(first)
+        is_uniform = 1 < array.size <= _MAX_VARIED and np.isfinite(first)
         is_uniform = is_uniform and first == last
         if not is_uniform or (array != first).any():
             changed.append(array)

@@ -14,7 +14,7 @@ from ..errors import ScriptError
 from .api import using
 from .recording import compile_script, run_script
 
-_MOST_SHOWN = 8
+_MAX_SHOWN = 8
 
 
 def main() -> int:
@@ -88,8 +88,8 @@ def summary(functions: Iterable[Any], path: Path) -> list[str]:
             "the script has no function of jax.jit that was called; those of "
             "hloenv.jit use by themselves what was tuned"
         ]
-    left = len(lines) - _MOST_SHOWN
-    return lines if left <= 0 else [*lines[:_MOST_SHOWN], f"and {left} more"]
+    left = len(lines) - _MAX_SHOWN
+    return lines if left <= 0 else [*lines[:_MAX_SHOWN], f"and {left} more"]
 
 
 if __name__ == "__main__":
