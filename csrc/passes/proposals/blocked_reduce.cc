@@ -312,16 +312,8 @@ absl::StatusOr<HloInstruction*> WithFirst(HloInstruction* array,
 // One of the first dimension. Of a slice of several, LLVM makes no vectors.
 absl::StatusOr<HloInstruction*> RowAt(HloInstruction* array,
                                       HloInstruction* index) {
-  xla::Shape shape = array->shape();
-  shape.set_dimensions(0, 1);
-  HloInstruction* zero = array->AddInstruction(
-      HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<int32_t>(0)));
-  std::vector<HloInstruction*> starts(RankOf(shape), zero);
-  starts[0] = index;
-  HloInstruction* row =
-      array->AddInstruction(HloInstruction::CreateDynamicSlice(
-          shape, array, starts, shape.dimensions()));
-  return xla::MakeReshapeHlo(shape.dimensions().subspan(1), row);
+  return xla::MakeReshapeHlo(array->shape().dimensions().subspan(1),
+                             DynamicSliceAlong(array, 0, index, 1));
 }
 
 HloInstruction* Both(HloOpcode opcode, HloInstruction* a, HloInstruction* b) {

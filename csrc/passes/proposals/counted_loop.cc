@@ -61,11 +61,36 @@ HloComputation* BodyOf(xla::HloModule* module, const xla::Shape& shape,
   return computation;
 }
 
+// Where a part starts that is smaller than `array` along one dimension only.
+std::vector<HloInstruction*> StartsAlong(const HloInstruction& array,
+                                         int64_t dimension,
+                                         HloInstruction* start) {
+  std::vector<HloInstruction*> starts(array.shape().dimensions().size(),
+                                      IntegerBeside(start, 0));
+  starts[dimension] = start;
+  return starts;
+}
+
 }  // namespace
 
 HloInstruction* IntegerBeside(HloInstruction* beside, int64_t number) {
   return beside->AddInstruction(HloInstruction::CreateConstant(
       xla::LiteralUtil::CreateR0(static_cast<int32_t>(number))));
+}
+
+HloInstruction* DynamicSliceAlong(HloInstruction* array, int64_t dimension,
+                                  HloInstruction* start, int64_t size) {
+  xla::Shape shape = array->shape();
+  shape.set_dimensions(static_cast<int>(dimension), size);
+  return array->AddInstruction(HloInstruction::CreateDynamicSlice(
+      shape, array, StartsAlong(*array, dimension, start), shape.dimensions()));
+}
+
+HloInstruction* DynamicUpdateAlong(HloInstruction* array, int64_t dimension,
+                                   HloInstruction* start,
+                                   HloInstruction* part) {
+  return array->AddInstruction(HloInstruction::CreateDynamicUpdateSlice(
+      array->shape(), array, part, StartsAlong(*array, dimension, start)));
 }
 
 std::vector<HloInstruction*> CountedLoop(

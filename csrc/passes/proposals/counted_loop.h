@@ -14,6 +14,18 @@ namespace hloenv {
 // A number of s32, a constant in the computation of `beside`.
 xla::HloInstruction* IntegerBeside(xla::HloInstruction* beside, int64_t number);
 
+// Adds the `size` elements of `array` along `dimension` from `start` on, a
+// number of s32; all elements along the other dimensions.
+xla::HloInstruction* DynamicSliceAlong(xla::HloInstruction* array,
+                                       int64_t dimension,
+                                       xla::HloInstruction* start,
+                                       int64_t size);
+// Adds `array` with `part` in place of these elements.
+xla::HloInstruction* DynamicUpdateAlong(xla::HloInstruction* array,
+                                        int64_t dimension,
+                                        xla::HloInstruction* start,
+                                        xla::HloInstruction* part);
+
 // Adds the instructions of one iteration to the computation of `index`, an s32
 // number from 0 on, and returns the next state, of the same shapes.
 using LoopBody = std::function<std::vector<xla::HloInstruction*>(

@@ -13,7 +13,6 @@
 
 #include "passes/proposals/counted_loop.h"
 #include "passes/proposals/dot_rules.h"
-#include "xla/literal_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -58,26 +57,10 @@ char InnerBatchOf(const HloInstruction& operand, const std::string& labels,
   return is_last ? '\0' : found;
 }
 
-// The index of the loop at the dimension with this label, and zeros.
-std::vector<HloInstruction*> StartsOf(HloInstruction* index,
-                                      const std::string& labels, char label) {
-  HloInstruction* zero = index->AddInstruction(
-      HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<int32_t>(0)));
-  std::vector<HloInstruction*> starts(labels.size(), zero);
-  starts[labels.find(label)] = index;
-  return starts;
-}
-
 // The part of an operand at the index, without that dimension.
 Labelled PartAt(HloInstruction* index, const Labelled& operand, char label) {
-  const xla::Shape& shape = operand.value->shape();
-  std::vector<int64_t> sizes(shape.dimensions().begin(),
-                             shape.dimensions().end());
-  sizes[operand.At(label)] = 1;
   HloInstruction* part =
-      operand.value->AddInstruction(HloInstruction::CreateDynamicSlice(
-          xla::ShapeUtil::MakeShape(shape.element_type(), sizes), operand.value,
-          StartsOf(index, operand.labels, label), sizes));
+      DynamicSliceAlong(operand.value, operand.At(label), index, 1);
   return WithoutUnits({part, operand.labels}, std::string(1, label));
 }
 
@@ -145,16 +128,14 @@ HloInstruction* BuildBatchLoop(const InnerBatchDot& inner,
   HloInstruction* initial = Zeros(x[0]->parent(), root.shape().element_type(),
                                   result, root.shape().dimensions())
                                 .value;
-  const int64_t trips =
-      root.shape().dimensions(static_cast<int>(result.find(inner.batch)));
+  const auto batch = static_cast<int>(result.find(inner.batch));
+  const int64_t trips = root.shape().dimensions(batch);
   return CountedLoop(
       static_cast<int32_t>(trips), {initial, x[0], x[1]},
       [&](HloInstruction* index, absl::Span<HloInstruction* const> state) {
         HloInstruction* next =
-            index->AddInstruction(HloInstruction::CreateDynamicUpdateSlice(
-                state[0]->shape(), state[0],
-                ProductAt(index, inner, root, state.subspan(1)),
-                StartsOf(index, result, inner.batch)));
+            DynamicUpdateAlong(state[0], batch, index,
+                               ProductAt(index, inner, root, state.subspan(1)));
         return std::vector<HloInstruction*>{next, state[1], state[2]};
       })[0];
 }

@@ -226,10 +226,7 @@ class PrefixLoop {
                         HloInstruction* at) const {
     const int64_t dimension = tree_.dimensions[element];
     if (at == nullptr) return SliceAlong(array, dimension, 0, 1).value();
-    xla::Shape shape = array->shape();
-    shape.set_dimensions(dimension, 1);
-    return array->AddInstruction(HloInstruction::CreateDynamicSlice(
-        shape, array, StartsOf(*array, dimension, at), shape.dimensions()));
+    return DynamicSliceAlong(array, dimension, at, 1);
   }
   // The results with a row, to which the tree adds zero.
   HloInstruction* Updated(size_t result, HloInstruction* results,
@@ -243,17 +240,8 @@ class PrefixLoop {
       row = row->AddInstruction(HloInstruction::CreateBinary(
           row->shape(), HloOpcode::kAdd, row, zeros));
     }
-    return results->AddInstruction(HloInstruction::CreateDynamicUpdateSlice(
-        results->shape(), results, row,
-        StartsOf(*results, tree_.dimensions[results_[result]], at)));
-  }
-  static std::vector<HloInstruction*> StartsOf(const HloInstruction& array,
-                                               int64_t dimension,
-                                               HloInstruction* at) {
-    std::vector<HloInstruction*> starts(RankOf(array.shape()),
-                                        IntegerBeside(at, 0));
-    starts[dimension] = at;
-    return starts;
+    return DynamicUpdateAlong(results, tree_.dimensions[results_[result]], at,
+                              row);
   }
 
   const PrefixTree tree_;

@@ -21,7 +21,6 @@
 #include "passes/proposals/cumulative.h"
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/reduce_rules.h"
-#include "xla/literal_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -78,12 +77,12 @@ class ScanBuilder {
     const std::vector<HloInstruction*> results = CountedLoop(
         trips, {Initial(viewed, viewed->shape()), viewed},
         [this](HloInstruction* index, absl::Span<HloInstruction* const> state) {
-          const std::vector<HloInstruction*> starts = StartsOf(
-              Integers(HloOpcode::kMultiply, index, kGroup), Integer(index, 0));
-          HloInstruction* rows =
-              SliceAt(state[1], starts, SizesOf(kGroup, scan_.size));
+          HloInstruction* start =
+              WithNumber(HloOpcode::kMultiply, index, kGroup);
+          HloInstruction* rows = DynamicSliceAlong(state[1], 0, start, kGroup);
           return std::vector<HloInstruction*>{
-              Updated(state[0], Scanned(rows, UnrolledOf(kGroup)), starts),
+              DynamicUpdateAlong(state[0], 0, start,
+                                 Scanned(rows, UnrolledOf(kGroup))),
               state[1]};
         });
     return Shaped(results[0]);
@@ -108,40 +107,16 @@ class ScanBuilder {
                              std::unique_ptr<HloInstruction> instruction) {
     return beside->parent()->AddInstruction(std::move(instruction));
   }
-  static HloInstruction* Integer(HloInstruction* beside, int64_t number) {
-    return Add(
-        beside,
-        HloInstruction::CreateConstant(
-            xla::LiteralUtil::CreateR0<int32_t>(static_cast<int32_t>(number))));
-  }
-  // For opcodes below 128 only.
-  static HloInstruction* Integers(HloOpcode opcode, HloInstruction* left,
-                                  int64_t right) {
-    return Add(left, HloInstruction::CreateBinary(left->shape(), opcode, left,
-                                                  Integer(left, right)));
-  }
-  static HloInstruction* SliceAt(HloInstruction* x,
-                                 const std::vector<HloInstruction*>& starts,
-                                 const Sizes& sizes) {
-    return Add(
-        x, HloInstruction::CreateDynamicSlice(
-               xla::ShapeUtil::MakeShape(x->shape().element_type(), sizes), x,
-               starts, sizes));
-  }
-  static HloInstruction* Updated(HloInstruction* x, HloInstruction* part,
-                                 const std::vector<HloInstruction*>& starts) {
-    return Add(x, HloInstruction::CreateDynamicUpdateSlice(x->shape(), x, part,
-                                                           starts));
+  static HloInstruction* WithNumber(HloOpcode opcode, HloInstruction* index,
+                                    int64_t number) {
+    return Add(index,
+               HloInstruction::CreateBinary(index->shape(), opcode, index,
+                                            IntegerBeside(index, number)));
   }
 
   Sizes SizesOf(int64_t outer, int64_t size) const {
     if (scan_.inner == 1) return {outer, size};
     return {outer, size, scan_.inner};
-  }
-  std::vector<HloInstruction*> StartsOf(HloInstruction* outer,
-                                        HloInstruction* at) const {
-    if (scan_.inner == 1) return {outer, at};
-    return {outer, at, Integer(at, 0)};
   }
   HloInstruction* Viewed(HloInstruction* x) const {
     return Add(x, HloInstruction::CreateReshape(
@@ -236,28 +211,28 @@ class ScanBuilder {
     return CountedLoop(
         trips, {sum, Joined(parts), x},
         [&](HloInstruction* index, absl::Span<HloInstruction* const> state) {
-          const auto starts_at = [&](int64_t k) {
-            return StartsAt(index, unrolled, head + k);
+          const auto start_of = [&](int64_t k) {
+            return StartOf(index, unrolled, head + k);
           };
           HloInstruction* next = state[0];
           HloInstruction* sums = Joined(Sums(next, unrolled, [&](int64_t k) {
-            return SliceAt(state[2], starts_at(k), row);
+            return DynamicSliceAlong(state[2], 1, start_of(k), 1);
           }));
           return std::vector<HloInstruction*>{
               next,
-              Updated(state[1], sums,
-                      starts_at(scan_.is_reversed ? unrolled - 1 : 0)),
+              DynamicUpdateAlong(state[1], 1,
+                                 start_of(scan_.is_reversed ? unrolled - 1 : 0),
+                                 sums),
               state[2]};
         })[1];
   }
   // Where the element at index * unrolled + offset of the scan is.
-  std::vector<HloInstruction*> StartsAt(HloInstruction* index, int64_t unrolled,
-                                        int64_t offset) const {
-    HloInstruction* at = Integers(HloOpcode::kMultiply, index,
-                                  scan_.is_reversed ? -unrolled : unrolled);
-    at = Integers(HloOpcode::kAdd, at,
-                  scan_.is_reversed ? scan_.size - 1 - offset : offset);
-    return StartsOf(Integer(index, 0), at);
+  HloInstruction* StartOf(HloInstruction* index, int64_t unrolled,
+                          int64_t offset) const {
+    HloInstruction* at = WithNumber(HloOpcode::kMultiply, index,
+                                    scan_.is_reversed ? -unrolled : unrolled);
+    return WithNumber(HloOpcode::kAdd, at,
+                      scan_.is_reversed ? scan_.size - 1 - offset : offset);
   }
   // The element at this index of the scan, which starts at the end if reversed.
   HloInstruction* SliceOf(HloInstruction* x, int64_t offset) const {

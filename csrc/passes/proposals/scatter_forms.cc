@@ -87,15 +87,6 @@ const HloScatterInstruction* ColumnsOf(const HloInstruction& instruction) {
   return &scatter;
 }
 
-// Some rows of an array, from a row on.
-HloInstruction* RowsOf(HloInstruction* array,
-                       absl::Span<HloInstruction* const> start, int64_t count) {
-  xla::Shape shape = array->shape();
-  shape.set_dimensions(0, count);
-  return array->AddInstruction(HloInstruction::CreateDynamicSlice(
-      shape, array, start, shape.dimensions()));
-}
-
 absl::StatusOr<HloInstruction*> BuildBlocks(
     const HloScatterInstruction& scatter, absl::Span<HloInstruction* const> x) {
   const xla::ScatterDimensionNumbers& dims =
@@ -141,16 +132,13 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
     HloInstruction* row = index->AddInstruction(
         HloInstruction::CreateBinary(index->shape(), HloOpcode::kMultiply,
                                      index, IntegerBeside(index, block)));
-    const std::vector<HloInstruction*> start = {row, IntegerBeside(index, 0)};
-    HloInstruction* part = RowsOf(state[0], start, block);
+    HloInstruction* part = DynamicSliceAlong(state[0], 0, row, block);
     HloInstruction* updated =
         index->AddInstruction(HloInstruction::CreateScatter(
-            part->shape(), part, state[1], RowsOf(state[2], start, block),
-            combiner, by_block, scatter.indices_are_sorted(),
-            scatter.unique_indices()));
-    return {index->AddInstruction(HloInstruction::CreateDynamicUpdateSlice(
-                state[0]->shape(), state[0], updated, start)),
-            state[1], state[2]};
+            part->shape(), part, state[1],
+            DynamicSliceAlong(state[2], 0, row, block), combiner, by_block,
+            scatter.indices_are_sorted(), scatter.unique_indices()));
+    return {DynamicUpdateAlong(state[0], 0, row, updated), state[1], state[2]};
   };
   HloInstruction* result = CountedLoop(static_cast<int32_t>(rows / block),
                                        {operand, indices, updates}, body)
