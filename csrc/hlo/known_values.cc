@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "hlo/evaluation.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/literal_util.h"
@@ -93,25 +94,6 @@ std::shared_ptr<const xla::Literal> Shared(
     absl::StatusOr<xla::Literal> literal) {
   if (!literal.ok()) return nullptr;
   return std::make_shared<const xla::Literal>(*std::move(literal));
-}
-
-// An elementwise operation on the scalars that its operands consist of.
-std::shared_ptr<const xla::Literal> OfScalars(
-    const HloInstruction& value,
-    absl::Span<const xla::Literal* const> scalars) {
-  std::vector<std::unique_ptr<HloInstruction>> constants;
-  std::vector<HloInstruction*> operands;
-  for (const xla::Literal* scalar : scalars) {
-    constants.push_back(HloInstruction::CreateConstant(scalar->Clone()));
-    operands.push_back(constants.back().get());
-  }
-  const xla::Shape shape =
-      xla::ShapeUtil::MakeShape(value.shape().element_type(), {});
-  const std::unique_ptr<HloInstruction> scalar =
-      value.CloneWithNewOperands(shape, operands);
-  xla::HloEvaluator evaluator;
-  return Shared(evaluator.Evaluate(
-      scalar.get(), {}, /*recursively_evaluate_nonconstant_operands=*/true));
 }
 
 }  // namespace
@@ -226,7 +208,10 @@ std::shared_ptr<const xla::Literal> KnownValues::Evaluated(
     if (KeepsUniform(value)) return values_.at(value.operand(0)).literal;
     if (value.IsElementwise() && value.called_computations().empty()) {
       work_left_ -= kStepWork;
-      return work_left_ < 0 ? nullptr : OfScalars(value, literals);
+      if (work_left_ < 0) return nullptr;
+      const xla::Shape scalar =
+          xla::ShapeUtil::MakeShape(value.shape().element_type(), {});
+      return Shared(EvaluatedOn(value, scalar, literals));
     }
   }
   const std::optional<int64_t> work = WorkOf(value, 0);

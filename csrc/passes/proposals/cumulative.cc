@@ -3,14 +3,13 @@
 
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "hlo/evaluation.h"
 #include "passes/proposals/reduce_rules.h"
 #include "support/status.h"
-#include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/literal_util.h"
 #include "xla/primitive_util.h"
 #include "xla/shape_util.h"
@@ -169,18 +168,11 @@ absl::StatusOr<xla::Literal> Reduced(const xla::HloComputation& reducer,
                               each->literal().Broadcast(shape, {}));
       continue;
     }
-    std::vector<std::unique_ptr<HloInstruction>> constants;
-    std::vector<HloInstruction*> operands;
+    std::vector<const xla::Literal*> operands;
     for (const HloInstruction* operand : each->operands()) {
-      constants.push_back(
-          HloInstruction::CreateConstant(values.at(operand).Clone()));
-      operands.push_back(constants.back().get());
+      operands.push_back(&values.at(operand));
     }
-    xla::HloEvaluator evaluator;
-    HLOENV_ASSIGN_OR_RETURN(
-        values[each], evaluator.Evaluate(
-                          each->CloneWithNewOperands(shape, operands).get(), {},
-                          /*recursively_evaluate_nonconstant_operands=*/true));
+    HLOENV_ASSIGN_OR_RETURN(values[each], EvaluatedOn(*each, shape, operands));
   }
   return std::move(values.at(reducer.root_instruction()));
 }

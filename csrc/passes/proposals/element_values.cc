@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "hlo/evaluation.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
@@ -231,8 +232,8 @@ Element ElementValues::OfElements(const HloInstruction& operation,
       (!is_map && !operation.called_computations().empty())) {
     return nullptr;
   }
-  std::vector<std::unique_ptr<HloInstruction>> constants;
-  std::vector<HloInstruction*> operands;
+  std::vector<Literal> operands;
+  operands.reserve(operation.operand_count());
   std::vector<const Literal*> values;
   for (const HloInstruction* operand : operation.operands()) {
     const bool is_scalar = operand->shape().dimensions().empty();
@@ -242,20 +243,16 @@ Element ElementValues::OfElements(const HloInstruction& operation,
         has_own_types ? value->Convert(operand->shape().element_type())
                       : value->Clone();
     if (!given.ok()) return nullptr;
-    constants.push_back(HloInstruction::CreateConstant(*std::move(given)));
-    operands.push_back(constants.back().get());
-    values.push_back(&constants.back()->literal());
+    operands.push_back(*std::move(given));
+    values.push_back(&operands.back());
   }
-  xla::HloEvaluator evaluator;
   if (is_map) {
-    return Widened(evaluator.Evaluate(*operation.to_apply(), values));
+    return Widened(xla::HloEvaluator().Evaluate(*operation.to_apply(), values));
   }
   const xla::PrimitiveType type = operation.shape().element_type();
-  const std::unique_ptr<HloInstruction> scalar = operation.CloneWithNewOperands(
-      xla::ShapeUtil::MakeShape(has_own_types ? type : WideTypeOf(type), {}),
-      operands);
-  return Widened(evaluator.Evaluate(
-      scalar.get(), {}, /*recursively_evaluate_nonconstant_operands=*/true));
+  const xla::Shape scalar =
+      xla::ShapeUtil::MakeShape(has_own_types ? type : WideTypeOf(type), {});
+  return Widened(EvaluatedOn(operation, scalar, values));
 }
 
 ElementValues::Likeness ElementValues::Compared(const HloInstruction& array,

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <complex>
-#include <memory>
 #include <random>
 #include <utility>
 #include <vector>
@@ -12,9 +11,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
+#include "hlo/evaluation.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
-#include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/literal_util.h"
 #include "xla/primitive_util.h"
@@ -142,18 +141,13 @@ class Joined {
         instruction.opcode() == HloOpcode::kReshape) {
       return values.at(instruction.operand(0)).Clone();
     }
-    std::vector<std::unique_ptr<HloInstruction>> constants;
-    std::vector<HloInstruction*> operands;
+    std::vector<const xla::Literal*> operands;
     for (const HloInstruction* operand : instruction.operands()) {
-      constants.push_back(
-          HloInstruction::CreateConstant(values.at(operand).Clone()));
-      operands.push_back(constants.back().get());
+      operands.push_back(&values.at(operand));
     }
     const xla::Shape shape = xla::ShapeUtil::MakeShape(
         WideOf(instruction.shape()), {static_cast<int64_t>(kNumbers)});
-    return xla::HloEvaluator().Evaluate(
-        instruction.CloneWithNewOperands(shape, operands).get(), {},
-        /*recursively_evaluate_nonconstant_operands=*/true);
+    return EvaluatedOn(instruction, shape, operands);
   }
 
   const PrefixTree& tree_;
