@@ -110,7 +110,7 @@ absl::Status Driver::OnInvocation(const PassInvocation& invocation,
       is_resumed_ = true;
     } else if (is_pass) {
       return Error(
-          kPlaceError,
+          kPositionError,
           absl::StrCat("XLA's pipeline reaches '", path, "' instead of '",
                        place_->path,
                        "', the recorded position; the module or XLA's flags "
@@ -241,7 +241,7 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
     return Annotate(result.status(), kCompileError, "XLA's pipeline failed");
   }
   if (!driver.is_resumed()) {
-    return Error(kPlaceError,
+    return Error(kPositionError,
                  absl::StrCat("XLA's pipeline did not reach '", run.place->path,
                               "' again, the position at which this module was "
                               "extracted"));
@@ -305,14 +305,14 @@ absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,
 absl::StatusOr<std::pair<Module, PipelinePosition>> RunUntil(
     const Module& module, const Stop& stop, const PipelineRun& run) {
   if (stop.where.empty() || stop.occurrence < 1) {
-    return Error(kPlaceError,
+    return Error(kPositionError,
                  absl::StrCat("a stop needs the name or path of a pass and an "
                               "occurrence >= 1, got '",
                               stop.where, "' and ", stop.occurrence));
   }
   HLOENV_ASSIGN_OR_RETURN(Outcome outcome, Drive(module, run, &stop));
   if (outcome.stopped_module == nullptr) {
-    return Error(kPlaceError, NotReached(stop, outcome));
+    return Error(kPositionError, NotReached(stop, outcome));
   }
   return std::make_pair(Module(std::move(outcome.stopped_module)),
                         std::move(outcome.stopped_place));

@@ -145,13 +145,13 @@ absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,
                                               const PipelineRun& run = {});
 
 // Runs the pipeline on a clone up to `stop`, without rejected rewrites.
-// PlaceError when the pipeline never reaches `stop`, or is past it already; the
-// message lists similar names.
+// PositionError when the pipeline never reaches `stop`, or is past it already;
+// the message lists similar names.
 absl::StatusOr<std::pair<Module, PipelinePosition>> RunUntil(
     const Module& module, const Stop& stop, const PipelineRun& run = {});
 
 // Runs the pipeline on a clone to its end, without rejected rewrites.
-// PlaceError when the pipeline does not reach `run.place` again.
+// PositionError when the pipeline does not reach `run.place` again.
 absl::StatusOr<Module> Finish(const Module& module,
                               const PipelineRun& run = {});
 

@@ -18,7 +18,7 @@ inline constexpr absl::string_view kPassError = "PassError";
 inline constexpr absl::string_view kDecisionError = "DecisionError";
 inline constexpr absl::string_view kStaleAlternativesError =
     "StaleAlternativesError";
-inline constexpr absl::string_view kPlaceError = "PlaceError";
+inline constexpr absl::string_view kPositionError = "PositionError";
 inline constexpr absl::string_view kCompileError = "CompileError";
 inline constexpr absl::string_view kExecuteError = "ExecuteError";
 inline constexpr absl::string_view kArgumentError = "ArgumentError";

@@ -81,6 +81,8 @@ _MOVED = {
 _RENAMED = {
     "Lab": "Sandbox",
     "Place": "PipelinePosition",
+    "PlaceError": "PositionError",
+    "PlaceWarning": "PositionWarning",
     "Stop": "DecisionPoint",
     "widened": "upcast_to_float64",
 }

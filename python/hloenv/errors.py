@@ -155,8 +155,3 @@ class LeftOutWarning(UserWarning):
 
 class StoreWarning(UserWarning):
     """The store of results cannot be used; the work goes on without it."""
-
-
-# Their earlier names, by which the extension raises them.
-PlaceError = PositionError
-PlaceWarning = PositionWarning
