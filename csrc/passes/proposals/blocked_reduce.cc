@@ -389,13 +389,13 @@ class Loops {
     state.insert(state.end(), arrays.begin(), arrays.end());
     const auto body = [this](HloInstruction* index,
                              absl::Span<HloInstruction* const> parts) {
-      HloInstruction* at = Both(HloOpcode::kAdd, parts[1],
-                                Both(HloOpcode::kMultiply, index,
-                                     IntegerBeside(index, blocked_.together)));
+      HloInstruction* at =
+          Both(HloOpcode::kAdd, parts[1],
+               WithInteger(HloOpcode::kMultiply, index, blocked_.together));
       std::vector<HloInstruction*> terms;
       for (int64_t i = 0; i < blocked_.together; ++i) {
-        terms.push_back(TermAt(Both(HloOpcode::kAdd, at, IntegerBeside(at, i)),
-                               parts.subspan(2)));
+        terms.push_back(
+            TermAt(WithInteger(HloOpcode::kAdd, at, i), parts.subspan(2)));
       }
       for (size_t apart = 1; apart < terms.size(); apart *= 2) {
         for (size_t i = 0; i < terms.size(); i += 2 * apart) {
@@ -418,10 +418,10 @@ class Loops {
     const auto body = [this, first](HloInstruction* index,
                                     absl::Span<HloInstruction* const> parts) {
       HloInstruction* at =
-          Both(HloOpcode::kAdd,
-               Both(HloOpcode::kMultiply, index,
-                    IntegerBeside(index, kTripsOfPart * blocked_.together)),
-               IntegerBeside(index, first));
+          WithInteger(HloOpcode::kAdd,
+                      WithInteger(HloOpcode::kMultiply, index,
+                                  kTripsOfPart * blocked_.together),
+                      first);
       HloInstruction* start = NeutralBeside(parts[0]);
       HloInstruction* part = Loop(kTripsOfPart, start, at, parts.subspan(2));
       std::vector<HloInstruction*> next(parts.begin(), parts.end());

@@ -53,9 +53,7 @@ HloComputation* BodyOf(xla::HloModule* module, const xla::Shape& shape,
   std::vector<HloInstruction*> next =
       body(state.front(), absl::MakeConstSpan(state).subspan(1));
   next.insert(next.begin(),
-              computation->AddInstruction(HloInstruction::CreateBinary(
-                  state.front()->shape(), xla::HloOpcode::kAdd, state.front(),
-                  IntegerBeside(parameter, 1))));
+              WithInteger(xla::HloOpcode::kAdd, state.front(), 1));
   computation->set_root_instruction(
       computation->AddInstruction(HloInstruction::CreateTuple(next)));
   return computation;
@@ -76,6 +74,12 @@ std::vector<HloInstruction*> StartsAlong(const HloInstruction& array,
 HloInstruction* IntegerBeside(HloInstruction* beside, int64_t number) {
   return beside->AddInstruction(HloInstruction::CreateConstant(
       xla::LiteralUtil::CreateR0(static_cast<int32_t>(number))));
+}
+
+HloInstruction* WithInteger(xla::HloOpcode opcode, HloInstruction* left,
+                            int64_t right) {
+  return left->AddInstruction(HloInstruction::CreateBinary(
+      left->shape(), opcode, left, IntegerBeside(left, right)));
 }
 
 HloInstruction* DynamicSliceAlong(HloInstruction* array, int64_t dimension,

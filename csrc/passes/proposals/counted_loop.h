@@ -8,11 +8,15 @@
 
 #include "absl/types/span.h"
 #include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_opcode.h"
 
 namespace hloenv {
 
 // A number of s32, a constant in the computation of `beside`.
 xla::HloInstruction* IntegerBeside(xla::HloInstruction* beside, int64_t number);
+// An operation on a number of s32 and a constant.
+xla::HloInstruction* WithInteger(xla::HloOpcode opcode,
+                                 xla::HloInstruction* left, int64_t right);
 
 // Adds the `size` elements of `array` along `dimension` from `start` on, a
 // number of s32; all elements along the other dimensions.

@@ -159,8 +159,7 @@ class PrefixLoop {
 
   std::vector<HloInstruction*> Iteration(
       HloInstruction* index, absl::Span<HloInstruction* const> state) const {
-    HloInstruction* at = index->AddInstruction(HloInstruction::CreateBinary(
-        index->shape(), HloOpcode::kAdd, index, IntegerBeside(index, 1)));
+    HloInstruction* at = WithInteger(HloOpcode::kAdd, index, 1);
     const absl::Span<HloInstruction* const> results =
         state.subspan(state_.size());
     const absl::Span<HloInstruction* const> zeros =

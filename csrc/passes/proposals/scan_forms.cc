@@ -78,7 +78,7 @@ class ScanBuilder {
         trips, {Initial(viewed, viewed->shape()), viewed},
         [this](HloInstruction* index, absl::Span<HloInstruction* const> state) {
           HloInstruction* start =
-              WithNumber(HloOpcode::kMultiply, index, kGroup);
+              WithInteger(HloOpcode::kMultiply, index, kGroup);
           HloInstruction* rows = DynamicSliceAlong(state[1], 0, start, kGroup);
           return std::vector<HloInstruction*>{
               DynamicUpdateAlong(state[0], 0, start,
@@ -106,12 +106,6 @@ class ScanBuilder {
   static HloInstruction* Add(HloInstruction* beside,
                              std::unique_ptr<HloInstruction> instruction) {
     return beside->parent()->AddInstruction(std::move(instruction));
-  }
-  static HloInstruction* WithNumber(HloOpcode opcode, HloInstruction* index,
-                                    int64_t number) {
-    return Add(index,
-               HloInstruction::CreateBinary(index->shape(), opcode, index,
-                                            IntegerBeside(index, number)));
   }
 
   Sizes SizesOf(int64_t outer, int64_t size) const {
@@ -229,10 +223,10 @@ class ScanBuilder {
   // Where the element at index * unrolled + offset of the scan is.
   HloInstruction* StartOf(HloInstruction* index, int64_t unrolled,
                           int64_t offset) const {
-    HloInstruction* at = WithNumber(HloOpcode::kMultiply, index,
-                                    scan_.is_reversed ? -unrolled : unrolled);
-    return WithNumber(HloOpcode::kAdd, at,
-                      scan_.is_reversed ? scan_.size - 1 - offset : offset);
+    HloInstruction* at = WithInteger(HloOpcode::kMultiply, index,
+                                     scan_.is_reversed ? -unrolled : unrolled);
+    return WithInteger(HloOpcode::kAdd, at,
+                       scan_.is_reversed ? scan_.size - 1 - offset : offset);
   }
   // The element at this index of the scan, which starts at the end if reversed.
   HloInstruction* SliceOf(HloInstruction* x, int64_t offset) const {

@@ -129,9 +129,7 @@ absl::StatusOr<HloInstruction*> BuildBlocks(
   const auto body = [&](HloInstruction* index,
                         absl::Span<HloInstruction* const> state)
       -> std::vector<HloInstruction*> {
-    HloInstruction* row = index->AddInstruction(
-        HloInstruction::CreateBinary(index->shape(), HloOpcode::kMultiply,
-                                     index, IntegerBeside(index, block)));
+    HloInstruction* row = WithInteger(HloOpcode::kMultiply, index, block);
     HloInstruction* part = DynamicSliceAlong(state[0], 0, row, block);
     HloInstruction* updated =
         index->AddInstruction(HloInstruction::CreateScatter(
