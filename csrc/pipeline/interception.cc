@@ -8,7 +8,6 @@
 
 #include "rewrite/live_copy.h"
 #include "runtime/own_calls.h"
-#include "support/quiet.h"
 #include "support/status.h"
 
 namespace hloenv {

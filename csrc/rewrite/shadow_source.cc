@@ -8,7 +8,6 @@
 #include "hlo/value_flow.h"
 #include "rewrite/equivalence.h"
 #include "rewrite/materializer.h"
-#include "support/status.h"
 
 namespace hloenv {
 namespace {

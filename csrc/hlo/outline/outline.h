@@ -85,7 +85,6 @@ enum class Field : uint8_t {
   kIndexVectorDim,
   kBits,  // of the exponent and of the mantissa
   kCompareType,
-  kCompareDirection,
 };
 
 // An output of a custom call that is one of its operands.

@@ -5,7 +5,6 @@
 
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
-#include "support/status.h"
 
 namespace hloenv {
 namespace {

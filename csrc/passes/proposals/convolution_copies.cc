@@ -17,7 +17,6 @@
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
 #include "passes/proposals/own_kernel.h"
-#include "support/status.h"
 #include "xla/literal.h"
 #include "xla/shape_util.h"
 

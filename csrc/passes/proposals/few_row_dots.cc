@@ -16,7 +16,6 @@
 // fixes the layout of the matrix.
 #include "absl/algorithm/container.h"
 #include "passes/proposals/dot_rules.h"
-#include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/shape_util.h"
 

@@ -3,7 +3,6 @@
 #include "backend/dot_lowering.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
-#include "support/status.h"
 #include "xla/layout_util.h"
 
 namespace hloenv {

@@ -16,7 +16,6 @@
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/loop_rules.h"
 #include "passes/proposals/rules.h"
-#include "support/status.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/literal_util.h"

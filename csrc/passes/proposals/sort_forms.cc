@@ -21,7 +21,6 @@
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/number_keys.h"
 #include "passes/proposals/sort_rules.h"
-#include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"

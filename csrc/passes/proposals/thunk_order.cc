@@ -4,7 +4,6 @@
 
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
-#include "support/status.h"
 #include "xla/service/call_graph.h"
 
 namespace hloenv {
