@@ -15,7 +15,8 @@ import shlex
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,32 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--doc", type=Path, metavar="FILE.md", help="the page to write")
     return parser
+
+
+def add_dataset(parser: argparse.ArgumentParser, split: str) -> None:
+    """The options --split, --extent and --seed: programs, and those that are drawn.
+
+    Args:
+        parser: that gets them.
+        split: the default.
+    """
+    parser.add_argument("--split", default=split, help="of the dataset")
+    parser.add_argument("--extent", default="real", help="small or real")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
+
+
+def add_timing(parser: argparse.ArgumentParser, seconds: float, rows: str) -> None:
+    """The options --match, --cores, --seconds and --rows.
+
+    Args:
+        parser: that gets them.
+        seconds: of each timing by default.
+        rows: the file of rows, by default.
+    """
+    parser.add_argument("--match", default="", help="only what has this in its name")
+    parser.add_argument("--cores", type=int, default=1, help="that each may use")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of each timing")
+    parser.add_argument("--rows", type=Path, default=Path(rows))
 
 
 class Rows:
@@ -81,6 +108,20 @@ class Rows:
         self._rows[key] = row
         self._own.add(key)
         append_line(self._path, row)
+
+    def get_or_add(self, columns: Row, measure: Callable[[], Row]) -> Row:
+        """The row with the key of some columns; prints it.
+
+        Args:
+            columns: of the row, those of the key among them.
+            measure: gives its other columns, where there is no such row yet.
+        """
+        row = self.get(*self._key_of(columns))
+        if row is None:
+            row = columns | measure()
+            self.add(row)
+        print(json.dumps(row), flush=True)
+        return row
 
     def all(self) -> list[Row]:
         """All rows, the oldest first."""
@@ -211,37 +252,37 @@ def rows_of_programs(
     timeout_s: float,
     version: str,
     cores: int,
+    columns: Row | None = None,
 ) -> list[Row]:
     """A row of each program, by this script with `--one` where there is none yet.
 
     Args:
         records: the programs.
-        known: rows by fingerprint, version and cores; new ones are added.
+        known: rows by fingerprint, version, cores and `columns`; new ones are added.
         words: the script's other arguments.
         timeout_s: of each program.
         version: of `version_of_rows`.
         cores: that each may use.
+        columns: others of the rows.
     """
     rows = []
     for record in records:
-        row = known.get(record.fingerprint, version, cores)
-        if row is None:
-            row = {
-                "name": f"{record.source}/{record.name}",
-                "fingerprint": record.fingerprint,
-                "repository": record.repository,
-                "entry_point": entry_point(record.source, record.name),
-                "version": version,
-                "cores": cores,
-                **run_again(
-                    [*words, "--one", record.fingerprint],
-                    num_cores=cores,
-                    timeout_s=timeout_s,
-                ),
-            }
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        found = {
+            "name": f"{record.source}/{record.name}",
+            "fingerprint": record.fingerprint,
+            "repository": record.repository,
+            "entry_point": entry_point(record.source, record.name),
+            "version": version,
+            "cores": cores,
+            **(columns or {}),
+        }
+        run = partial(
+            run_again,
+            [*words, "--one", record.fingerprint],
+            num_cores=cores,
+            timeout_s=timeout_s,
+        )
+        rows.append(known.get_or_add(found, run))
     return rows
 
 

@@ -41,6 +41,8 @@ from hloenv.runtime.jaxlib.options import EXTRA, OptionValue, compile_lowered
 from reporting import (
     Row,
     Rows,
+    add_dataset,
+    add_timing,
     count_of,
     drawn_by_entry_point,
     head,
@@ -83,14 +85,9 @@ Call = Callable[[], Any]
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--split", default="validation")
-    parser.add_argument("--extent", default="real")
-    parser.add_argument("--match", default="", help="only programs with this text")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cores", type=int, default=1, help="that jax may use")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each timing")
+    add_dataset(parser, "validation")
+    add_timing(parser, 1.0, "build/best.jsonl")
     parser.add_argument("--tune-seconds", type=float, default=60.0)
-    parser.add_argument("--rows", type=Path, default=Path("build/best.jsonl"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -402,14 +399,14 @@ def _cell(found: Row) -> str:
 def main() -> int:
     """Measures missing programs and writes the page."""
     arguments = parse_arguments()
-    records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
+    dataset = hloenv.dataset.load(arguments.split, extent=arguments.extent)
     if arguments.one:
-        (record,) = [each for each in records if each.fingerprint == arguments.one]
+        record = dataset.find(arguments.one)
         with tempfile.TemporaryDirectory() as folder:
             os.environ["HLOENV_STORE"] = str(Path(folder, "store.sqlite"))
             print(json.dumps(measure(record, arguments)))
         return 0
-    records = [each for each in records if arguments.match in each.name]
+    records = [each for each in dataset if arguments.match in each.name]
     if not records:
         raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
     flags.use(flags.baseline_flags())  # as the wheel's XLA has it by default

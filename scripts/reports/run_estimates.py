@@ -33,6 +33,7 @@ from hloenv.runtime.executable import time_runs
 from reporting import (
     Row,
     Rows,
+    add_dataset,
     count_of,
     drawn_by_entry_point,
     head,
@@ -57,10 +58,8 @@ _MIN_ESTIMATES = 3  # different estimates
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--split", default="validation")
-    parser.add_argument("--extent", default="real")
+    add_dataset(parser, "validation")
     parser.add_argument("--match", default="", help="only programs with this text")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="of the programs")
     parser.add_argument("--versions", type=int, default=20, help="of a program")
     parser.add_argument("--rows", type=Path, default=Path("build/estimates.jsonl"))
@@ -231,12 +230,11 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
 def main() -> int:
     """Measures missing programs and writes the page."""
     arguments = parse_arguments()
-    records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
+    dataset = hloenv.dataset.load(arguments.split, extent=arguments.extent)
     if arguments.one:
-        (record,) = [each for each in records if each.fingerprint == arguments.one]
-        print(json.dumps(measure(record, arguments)))
+        print(json.dumps(measure(dataset.find(arguments.one), arguments)))
         return 0
-    records = [each for each in records if arguments.match in each.name]
+    records = [each for each in dataset if arguments.match in each.name]
     settings = {"versions": arguments.versions, "seed": arguments.seed}
     words = ["--split", arguments.split, "--extent", arguments.extent]
     words += ["--threads", str(arguments.threads)]

@@ -12,9 +12,9 @@ and types; what the policy known-forms takes of them follows from the table.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,14 +173,10 @@ def main() -> int:
     for name, function, given in cases():
         if arguments.match not in name:
             continue
-        row = known.get(name, version, arguments.threads)
-        if row is None:
-            settings = {"threads": arguments.threads, "seconds": arguments.seconds}
-            row = {"name": name, "version": version, "threads": arguments.threads}
-            row |= measure(function, given, **settings)
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        columns = {"name": name, "version": version, "threads": arguments.threads}
+        settings = {"threads": arguments.threads, "seconds": arguments.seconds}
+        run = partial(measure, function, given, **settings)
+        rows.append(known.get_or_add(columns, run))
     if not rows:
         raise SystemExit(f"no case has {arguments.match!r} in its name")
     write_page(report(rows, arguments), arguments.doc)

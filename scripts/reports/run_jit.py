@@ -22,14 +22,13 @@ import json
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hloenv
 from hloenv._markdown import table
-from hloenv.bench.entries import entry_point, sample
+from hloenv.bench.entries import sample
 from hloenv.bench.rows import geometric_mean
 from hloenv.bench.statistics import DURATIONS, duration_class
 from hloenv.dataset.reader import Record
@@ -37,12 +36,14 @@ from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
     Rows,
+    add_dataset,
+    add_timing,
     count_of,
     head,
     interval_text,
     mean_by_entry_point,
     parser_of,
-    run_again,
+    rows_of_programs,
     version_of_rows,
     write_page,
 )
@@ -56,12 +57,9 @@ _BATCH_NS = 100_000
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--split", default="validation")
-    parser.add_argument("--extent", default="real")
-    parser.add_argument("--match", help="only programs whose name contains this text")
+    add_dataset(parser, "validation")
+    add_timing(parser, 3.0, "build/jit.jsonl")
     parser.add_argument("--modules", type=int, help="size of a random sample")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cores", type=int, default=1, help="that jax may use")
     parser.add_argument(
         "--outputs",
         choices=("jax", "numpy"),
@@ -69,8 +67,6 @@ def parse_arguments() -> argparse.Namespace:
         help="of hloenv.jit: numpy arrays come and go without jax's dispatch; jax.jit "
         "gets and returns its own",
     )
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each timing")
-    parser.add_argument("--rows", type=Path, default=Path("build/jit.jsonl"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -216,41 +212,28 @@ def program_table(rows: list[Row]) -> list[str]:
 def main() -> int:
     """Measures missing programs and writes the page."""
     arguments = parse_arguments()
-    records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
+    dataset = hloenv.dataset.load(arguments.split, extent=arguments.extent)
     if arguments.one:
-        (record,) = [each for each in records if each.fingerprint == arguments.one]
+        record = dataset.find(arguments.one)
         print(json.dumps(measure(record, arguments.seconds, arguments.outputs)))
         return 0
-    if arguments.match:
-        records = [each for each in records if arguments.match in each.name]
+    records = [each for each in dataset if arguments.match in each.name]
     if not records:
         raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
     if arguments.modules is not None:
         records = sample(records, arguments.modules, arguments.seed)
-    version, cores = version_of_rows(seconds=arguments.seconds), arguments.cores
     words = ["--split", arguments.split, "--extent", arguments.extent]
     words += ["--seconds", str(arguments.seconds)]
-    words += ["--outputs", arguments.outputs, "--one"]
-    known = Rows(arguments.rows, "fingerprint", "version", "cores", "outputs")
-    rows = []
-    for number, record in enumerate(records, 1):
-        row = known.get(record.fingerprint, version, cores, arguments.outputs)
-        if row is None:
-            row = {
-                "name": f"{record.source}/{record.name}",
-                "fingerprint": record.fingerprint,
-                "repository": record.repository,
-                "entry_point": entry_point(record.source, record.name),
-                "version": version,
-                "cores": cores,
-                "outputs": arguments.outputs,
-                **run_again(
-                    [*words, record.fingerprint], num_cores=cores, timeout_s=_TIMEOUT_S
-                ),
-            }
-            known.add(row)
-        rows.append(row)
-        print(f"{number}/{len(records)}", json.dumps(row), flush=True)
+    words += ["--outputs", arguments.outputs]
+    rows = rows_of_programs(
+        records,
+        Rows(arguments.rows, "fingerprint", "version", "cores", "outputs"),
+        words,
+        timeout_s=_TIMEOUT_S,
+        version=version_of_rows(seconds=arguments.seconds),
+        cores=arguments.cores,
+        columns={"outputs": arguments.outputs},
+    )
     write_page(report(rows, arguments), arguments.doc)
     return 0
 

@@ -21,7 +21,7 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
     Rows,
+    add_timing,
     count_of,
     decisions_of,
     from_example,
@@ -80,12 +81,7 @@ _GROUPS = {
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "--match", default="", help="only those with this in their file or name"
-    )
-    parser.add_argument("--cores", type=int, default=1, help="that jax may use")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
-    parser.add_argument("--rows", type=Path, default=Path("build/programs.jsonl"))
+    add_timing(parser, 2.0, "build/programs.jsonl")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -211,15 +207,11 @@ def main() -> int:
     known = Rows(arguments.rows, "file", "name", "version", "cores")
     rows = []
     for (file, name), kind in chosen.items():
-        row = known.get(file, name, version, cores)
-        if row is None:
-            words = ["--one", file, name, "--seconds", str(arguments.seconds)]
-            found = run_again(words, num_cores=cores, timeout_s=_TIMEOUT_S)
-            row = {"file": file, "name": name, "kind": kind}
-            row |= {"version": version, "cores": cores} | found
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        columns = {"file": file, "name": name, "kind": kind}
+        columns |= {"version": version, "cores": cores}
+        words = ["--one", file, name, "--seconds", str(arguments.seconds)]
+        run = partial(run_again, words, num_cores=cores, timeout_s=_TIMEOUT_S)
+        rows.append(known.get_or_add(columns, run))
     write_page(report(rows, arguments), arguments.doc)
     return 0
 

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from hloenv.runtime.jaxlib.options import compile_lowered
 from reporting import (
     Row,
     Rows,
+    add_timing,
     count_of,
     head,
     parser_of,
@@ -260,12 +260,7 @@ def _cells(row: Row, ways: list[str]) -> tuple[str, ...]:
 def main() -> int:
     """Measures missing cases and writes the page."""
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "--match", default="", help="only those with this in their name"
-    )
-    parser.add_argument("--cores", type=int, default=1, help="that each may use")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
-    parser.add_argument("--rows", type=Path, default=Path("build/library.jsonl"))
+    add_timing(parser, 2.0, "build/library.jsonl")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -277,14 +272,10 @@ def main() -> int:
     for case in cases():
         if arguments.match not in case.name:
             continue
-        row = known.get(case.name, version, cores)
-        if row is None:
-            words = ["--one", case.name, "--seconds", str(arguments.seconds)]
-            found = run_again(words, num_cores=cores, timeout_s=_TIMEOUT_S)
-            row = {"name": case.name, "version": version, "cores": cores} | found
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        columns = {"name": case.name, "version": version, "cores": cores}
+        words = ["--one", case.name, "--seconds", str(arguments.seconds)]
+        run = partial(run_again, words, num_cores=cores, timeout_s=_TIMEOUT_S)
+        rows.append(known.get_or_add(columns, run))
     write_page(report(rows, arguments), arguments.doc)
     return 0
 

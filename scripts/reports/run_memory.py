@@ -18,7 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from hloenv.runtime.memory import fresh_bytes
 from reporting import (
     Row,
     Rows,
+    add_dataset,
+    add_timing,
     count_of,
     drawn_by_entry_point,
     head,
@@ -68,13 +70,8 @@ def functions() -> dict[str, Callable[..., Any]]:
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--extent", default="real")
-    parser.add_argument("--match", default="", help="only those with this text")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cores", type=int, default=1, help="that jax may use")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each process")
-    parser.add_argument("--rows", type=Path, default=Path("build/memory.jsonl"))
+    add_dataset(parser, "test")
+    add_timing(parser, 1.0, "build/memory.jsonl")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--keep", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -93,8 +90,8 @@ def call_of(name: str, arguments: argparse.Namespace) -> Callable[[], Any]:
     else:
         from hloenv.runtime.jaxlib.stablehlo import program_of
 
-        records = hloenv.dataset.load(arguments.split, extent=arguments.extent)
-        (record,) = [each for each in records if each.fingerprint == name]
+        dataset = hloenv.dataset.load(arguments.split, extent=arguments.extent)
+        record = dataset.find(name)
         program = program_of(record.module)
         compiled = jax.jit(lambda *x: tuple(program(*x)), keep_unused=True)
         inputs = [jax.device_put(each) for each in record.inputs()]
@@ -219,13 +216,8 @@ def main() -> int:
     for key, identity in found:
         if arguments.match not in identity["name"]:
             continue
-        row = known.get(identity["name"], version, arguments.cores)
-        if row is None:
-            row = {**identity, "version": version, "cores": arguments.cores}
-            row |= both(key, arguments)
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        columns = {**identity, "version": version, "cores": arguments.cores}
+        rows.append(known.get_or_add(columns, partial(both, key, arguments)))
     write_page(report(rows, arguments), arguments.doc)
     return 0
 

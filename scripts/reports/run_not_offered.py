@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
     Rows,
+    add_timing,
     count_of,
     head,
     parser_of,
@@ -296,33 +296,26 @@ def page(rows: list[Row], cores: int) -> list[str]:
 def main() -> int:
     """Measures what is missing and writes the page."""
     parser = parser_of(__doc__)
-    parser.add_argument("--match", default="", help="only cases with this text")
-    parser.add_argument("--cores", type=int, default=1, help="that each may use")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
-    parser.add_argument("--rows", type=Path, default=Path("build/not_offered.jsonl"))
+    add_timing(parser, 2.0, "build/not_offered.jsonl")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     every = list(cases())
     if arguments.one is not None:
         print(json.dumps(measure(every[arguments.one], arguments.seconds)))
         return 0
-    version = version_of_rows(seconds=arguments.seconds)
+    version, cores = version_of_rows(seconds=arguments.seconds), arguments.cores
     known, rows = Rows(arguments.rows, "group", "name", "version", "cores"), []
     for number, case in enumerate(every):
         if arguments.match not in f"{case.group}, {case.name}":
             continue
-        row = known.get(case.group, case.name, version, arguments.cores)
-        if row is None:
-            words = ["--one", str(number), "--seconds", str(arguments.seconds)]
-            found = run_again(words, num_cores=arguments.cores, timeout_s=_TIMEOUT_S)
-            what = {"group": case.group, "name": case.name}
-            row = {**what, "version": version, "cores": arguments.cores, **found}
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        columns = {"group": case.group, "name": case.name}
+        columns |= {"version": version, "cores": cores}
+        words = ["--one", str(number), "--seconds", str(arguments.seconds)]
+        run = partial(run_again, words, num_cores=cores, timeout_s=_TIMEOUT_S)
+        rows.append(known.get_or_add(columns, run))
     if not rows:
         raise SystemExit(f"no case has {arguments.match!r}")
-    write_page(page(rows, arguments.cores), arguments.doc)
+    write_page(page(rows, cores), arguments.doc)
     return 0
 
 

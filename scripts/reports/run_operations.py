@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
     Rows,
+    add_timing,
     count_of,
     decisions_of,
     from_example,
@@ -60,15 +60,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--file", default="operations.py", help="of scripts/examples, with OPERATIONS"
     )
-    parser.add_argument(
-        "--match", default="", help="only those with this in their name"
-    )
-    parser.add_argument("--cores", type=int, default=1, help="that each may use")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
+    add_timing(parser, 2.0, "build/operations.jsonl")
     parser.add_argument(
         "--compile", action="store_true", help="by torch.compile (max-autotune), too"
     )
-    parser.add_argument("--rows", type=Path, default=Path("build/operations.jsonl"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -271,21 +266,12 @@ def main() -> int:
     known = Rows(arguments.rows, "name", "version", "cores")
     rows = []
     for name in chosen:
-        row = known.get(name, version, cores)
-        if row is None:
-            words = ["--one", name, "--file", arguments.file]
-            words += [
-                "--seconds",
-                str(arguments.seconds),
-                "--cores",
-                str(cores),
-                *["--compile"] * arguments.compile,
-            ]
-            found = run_again(words, num_cores=cores, timeout_s=_TIMEOUT_S)
-            row = {"name": name, "version": version, "cores": cores} | found
-            known.add(row)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        columns = {"name": name, "version": version, "cores": cores}
+        words = ["--one", name, "--file", arguments.file, "--cores", str(cores)]
+        words += ["--seconds", str(arguments.seconds)]
+        words += ["--compile"] * arguments.compile
+        run = partial(run_again, words, num_cores=cores, timeout_s=_TIMEOUT_S)
+        rows.append(known.get_or_add(columns, run))
     write_page(report(rows, arguments), arguments.doc)
     return 0
 

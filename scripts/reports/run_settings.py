@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 import hloenv
 from hloenv._markdown import table
@@ -23,6 +22,7 @@ from hloenv.runtime.jaxlib.options import EXTRA, OptionValue
 from reporting import (
     Row,
     Rows,
+    add_timing,
     count_of,
     head,
     interval_text,
@@ -47,10 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--splits", nargs="+", default=["validation", "train"])
     parser.add_argument("--extent", default="real")
-    parser.add_argument("--match", default="", help="only programs with this text")
-    parser.add_argument("--cores", type=int, default=1, help="that jax may use")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each timing")
-    parser.add_argument("--rows", type=Path, default=Path("build/settings.jsonl"))
+    add_timing(parser, 0.5, "build/settings.jsonl")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
