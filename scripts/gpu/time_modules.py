@@ -61,6 +61,7 @@ FLAGS = {
     },
     "flag.command_buffers=off": {"xla_gpu_graph_min_graph_size": 100_000},
 }
+_SAMPLE_S = 0.004  # of a sample's calls, about
 
 
 def module_name(proto: bytes) -> str:
@@ -204,7 +205,7 @@ def compile_variants(
 
 
 def time_in_turns(
-    calls: dict[str, Any], args: list[Any], *, rounds: int, sample_s: float = 0.004
+    calls: dict[str, Any], args: list[Any], *, rounds: int
 ) -> dict[str, list[float]]:
     """Seconds a call of each, `rounds` times, in a new order each time."""
     import jax
@@ -219,7 +220,7 @@ def time_in_turns(
     counts = {}
     for name, call in calls.items():
         sample(call, 3)
-        counts[name] = max(2, min(400, int(sample_s / sample(call, 3))))
+        counts[name] = max(2, min(400, int(_SAMPLE_S / sample(call, 3))))
     times: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
     rng = random.Random(0)

@@ -11,6 +11,7 @@ import pytest
 
 import hloenv
 from support.captures import capture_rule
+from support.reductions import WINDOW
 
 NAME = "reduce-forms"
 
@@ -198,21 +199,6 @@ def test_not_offered(old, new):
     assert rules(captured(text)) == []
 
 
-WINDOW = """HloModule window
-
-region {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  ROOT c = {kind}[] {operation}(a, b)
-}}
-
-ENTRY main {{
-  x = {kind}[{sizes}] parameter(0)
-  start = {kind}[] constant({start})
-  ROOT r = {kind}[{results}] reduce-window(x, start), window={{{window}}},
-    to_apply=region
-}}
-"""
 POOLING = """HloModule pooling
 
 ge {{

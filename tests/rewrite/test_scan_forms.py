@@ -9,24 +9,10 @@ import numpy as np
 import pytest
 
 import hloenv
+from support.reductions import WINDOW
 
 NAME = "reduce-forms"
 
-SCAN = """HloModule scan
-
-region {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  ROOT c = {kind}[] {operation}(a, b)
-}}
-
-ENTRY main {{
-  x = {kind}[{sizes}] parameter(0)
-  start = {kind}[] constant({start})
-  ROOT r = {kind}[{sizes}] reduce-window(x, start), window={{size={window} pad={pad}}},
-    to_apply=region
-}}
-"""
 LOG_ADD_EXP = """region {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -72,13 +58,14 @@ def scan_text(
     pads = ["0_0"] * len(sizes)
     size = window[dimension] = sizes[dimension]
     pads[dimension] = f"0_{size - 1}" if is_reversed else f"{size - 1}_0"
-    return SCAN.format(
+    shape = ",".join(map(str, sizes))
+    return WINDOW.format(
         kind=kind,
         operation=operation,
         start=start,
-        sizes=",".join(map(str, sizes)),
-        window="x".join(map(str, window)),
-        pad="x".join(pads),
+        sizes=shape,
+        results=shape,
+        window=f"size={'x'.join(map(str, window))} pad={'x'.join(pads)}",
     )
 
 

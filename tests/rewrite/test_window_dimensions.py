@@ -10,6 +10,7 @@ import pytest
 
 import hloenv
 from hloenv.policies import get_policy
+from support.reductions import WINDOW
 
 NAME = "reduce-forms"
 NEUTRAL = {
@@ -34,21 +35,14 @@ TOLERANCE = {"f32": 1e-5, "c64": 1e-5, "f16": 4e-3}
 def pooling(kind: str, operation: str, sizes: str, window: str, start: str) -> str:
     """A module whose only reduction is over windows; XLA infers the result."""
     result = _result(sizes, window)
-    return f"""HloModule pooling
-
-region {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  ROOT c = {kind}[] {operation}(a, b)
-}}
-
-ENTRY main {{
-  x = {kind}[{sizes}] parameter(0)
-  start = {kind}[] constant({start})
-  ROOT r = {kind}[{result}] reduce-window(x, start), window={{{window}}},
-    to_apply=region
-}}
-"""
+    return WINDOW.format(
+        kind=kind,
+        operation=operation,
+        start=start,
+        sizes=sizes,
+        results=result,
+        window=window,
+    )
 
 
 def _result(sizes: str, window: str) -> str:

@@ -8,6 +8,21 @@ import numpy as np
 import hloenv
 
 PASS = "reduce-forms"
+WINDOW = """HloModule window
+
+region {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT c = {kind}[] {operation}(a, b)
+}}
+
+ENTRY main {{
+  x = {kind}[{sizes}] parameter(0)
+  start = {kind}[] constant({start})
+  ROOT r = {kind}[{results}] reduce-window(x, start), window={{{window}}},
+    to_apply=region
+}}
+"""
 _NEUTRAL = {"add": "0", "maximum": "-inf"}
 
 

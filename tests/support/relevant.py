@@ -13,10 +13,10 @@ from hloenv.fuzz.invariants import Report, parse
 from hloenv.fuzz.matrix import load
 from hloenv.rewrite.alternatives import Alternatives, capture
 
+_MAX_COMBINATIONS = 600
 
-def check(
-    source: str, passes: Sequence[str], *, max_combinations: int = 600
-) -> Iterator[Report]:
+
+def check(source: str, passes: Sequence[str]) -> Iterator[Report]:
     """Compares `relevant` with brute force over all decision vectors of small captures.
 
     A decision is relevant, given some of the other decisions, if it changes the module
@@ -30,7 +30,7 @@ def check(
             yield Report(each, 0, skipped=(str(error),))
             continue
         num_choices = [int(n) for n in alternatives.num_choices]
-        if not num_choices or math.prod(num_choices) > max_combinations:
+        if not num_choices or math.prod(num_choices) > _MAX_COMBINATIONS:
             yield Report(
                 each, len(num_choices), skipped=("too few or too many alternatives",)
             )
