@@ -49,6 +49,11 @@ void BindRuntime(py::module_& m) {
       [](const Module& module) { return IndexBounds(module.hlo()); },
       py::arg("module"), WithoutGil(),
       "One exclusive bound or None for each flat input leaf.");
+  m.def(
+      "positive_leaves",
+      [](const Module& module) { return PositiveLeaves(module.hlo()); },
+      py::arg("module"), WithoutGil(),
+      "For each flat input leaf whether a root or logarithm is taken of it.");
   m.def("custom_call_targets", [](const Module& module) {
     ThrowIfError(CheckNotForkedInXla());
     py::list result;

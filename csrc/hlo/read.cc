@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hlo/config.h"
+#include "hlo/left_out.h"
 #include "hlo/literal_text.h"
 #include "hlo/outline/outline.h"
 #include "support/quiet.h"
@@ -244,6 +245,7 @@ absl::StatusOr<Module> ReadText(absl::string_view text,
   HLOENV_ASSIGN_OR_RETURN(OwnedHlo hlo, CatchAll(kInvalidModuleError, [&] {
                             return ParseText(text);
                           }));
+  FillLeftOutConstants(text, hlo.get());
   return Finish(std::move(hlo), options);
 }
 

@@ -19,9 +19,23 @@ using xla::ShapeIndex;
 // One array inside the value of an instruction.
 using Value = std::pair<const HloInstruction*, ShapeIndex>;
 
+// Whether all elements are one number that the module has.
+bool IsNumber(const HloInstruction* instruction) {
+  while (instruction->opcode() == HloOpcode::kReshape ||
+         instruction->opcode() == HloOpcode::kBroadcast ||
+         instruction->opcode() == HloOpcode::kConvert) {
+    instruction = instruction->operand(0);
+  }
+  return instruction->opcode() == HloOpcode::kConstant;
+}
+
+// What is found out about the leaves.
+enum class Wanted { kIndexBounds, kPositive };
+
 class BoundFinder {
  public:
-  explicit BoundFinder(const xla::HloModule& module) : module_(module) {
+  BoundFinder(const xla::HloModule& module, Wanted wanted)
+      : module_(module), wanted_(wanted) {
     for (const HloComputation* computation : module.computations()) {
       for (const HloInstruction* caller : computation->instructions()) {
         for (const HloComputation* callee : caller->called_computations()) {
@@ -44,7 +58,13 @@ class BoundFinder {
   std::vector<std::optional<int64_t>> Run() {
     for (const HloComputation* computation : module_.computations()) {
       for (const HloInstruction* instruction : computation->instructions()) {
-        Visit(*instruction);
+        if (wanted_ == Wanted::kIndexBounds) {
+          Visit(*instruction);
+        } else if (instruction->opcode() == HloOpcode::kLog ||
+                   instruction->opcode() == HloOpcode::kRsqrt ||
+                   instruction->opcode() == HloOpcode::kSqrt) {
+          Bound({instruction->operand(0), {}}, 1);
+        }
       }
     }
     // With the smallest first, none is passed on to what has one already.
@@ -228,6 +248,18 @@ class BoundFinder {
             push(operand, index);
           }
           break;
+        case HloOpcode::kMultiply:
+          if (wanted_ != Wanted::kPositive) break;
+          for (int64_t i = 0; i < 2; ++i) {
+            if (IsNumber(instruction->operand(1 - i))) {
+              push(instruction->operand(i), index);
+            }
+          }
+          break;
+        case HloOpcode::kDivide:
+          if (wanted_ == Wanted::kPositive)
+            push(instruction->operand(0), index);
+          break;
         default:
           break;
       }
@@ -262,6 +294,7 @@ class BoundFinder {
   }
 
   const xla::HloModule& module_;
+  const Wanted wanted_;
   absl::flat_hash_map<const HloComputation*, std::vector<const HloInstruction*>>
       callers_;
   absl::flat_hash_map<Value, size_t> leaves_;
@@ -273,7 +306,15 @@ class BoundFinder {
 }  // namespace
 
 std::vector<std::optional<int64_t>> IndexBounds(const xla::HloModule& module) {
-  return BoundFinder(module).Run();
+  return BoundFinder(module, Wanted::kIndexBounds).Run();
+}
+
+std::vector<bool> PositiveLeaves(const xla::HloModule& module) {
+  std::vector<bool> are_positive;
+  for (const auto& bound : BoundFinder(module, Wanted::kPositive).Run()) {
+    are_positive.push_back(bound.has_value());
+  }
+  return are_positive;
 }
 
 }  // namespace hloenv

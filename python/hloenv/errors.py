@@ -153,5 +153,9 @@ class LeftOutWarning(UserWarning):
     """A part is left out: the decisions of a pass that fails, options of a recipe."""
 
 
+class ConstantsWarning(UserWarning):
+    """Text leaves constants out, whose numbers are made up."""
+
+
 class StoreWarning(UserWarning):
     """The store of results cannot be used; the work goes on without it."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -272,3 +273,38 @@ def test_the_help_names_the_exit_code(command, capsys):
         make_parser([command]).parse_args([command, "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "otherwise nothing is written and the exit code is 3" in text
+
+
+ONLY_POSITIVE = """HloModule root
+
+ENTRY main {
+  x = f32[64] parameter(0)
+  y = f32[64] parameter(1)
+  d = f32[64] subtract(x, y)
+  r = f32[64] sqrt(d)
+  one = f32[] constant(1)
+  ones = f32[64] broadcast(one), dimensions={}
+  ROOT same = f32[64] multiply(r, ones)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("optimize", "--policy", "accept-all", "--repeats", "3"),
+        ("search", "--estimates", "2", "--measurements", "1"),
+    ],
+)
+def test_inputs_come_from_a_file(run, tmp_path: Path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    Path("model.hlo").write_text(ONLY_POSITIVE)
+    np.savez("inputs.npz", np.full(64, 3.0, np.float32), np.ones(64, np.float32))
+    np.savez("others.npz", np.ones(3, np.float32))
+    words = (*words, "model.hlo", "-p", "algsimp", "-o", "out.hlo", "--no-store")
+    code, _, err = run(*words, "--inputs", "others.npz")
+    assert code == 1
+    assert "input" in err
+    code, _, err = run(*words, "--inputs", "inputs.npz", "--force")
+    assert code == 0, err
+    assert "multiply" not in Path("out.hlo").read_text()

@@ -238,6 +238,7 @@ ENTRY e {{
 """
 
 
+@pytest.mark.filterwarnings("ignore::hloenv.errors.ConstantsWarning")
 def test_what_is_done_to_constants_is_free_as_it_is_done_once():
     """For the sum of operators."""
 

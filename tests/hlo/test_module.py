@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hloenv.errors import InvalidModuleError, ModuleTooLargeError, ParseError
+from hloenv.errors import (
+    ConstantsWarning,
+    InvalidModuleError,
+    ModuleTooLargeError,
+    ParseError,
+)
 from hloenv.fuzz.generator.module import random_module
 from hloenv.hlo.module import (
     HloModule,
@@ -76,6 +81,70 @@ def test_large_constants_can_be_left_out_of_the_text() -> None:
     assert "constant({7, 8})" in text
     assert "constant({...})" in text
     assert f"constant({{{numbers}}})" in module.to_text()
+
+
+LEFT_OUT = """HloModule left_out
+
+ENTRY main {
+  x = f32[12] parameter(0)
+  c = f32[12] constant({...})
+  d = bf16[12] constant({...})
+  i = s32[12] constant({...})
+  few = s2[12] constant({...})
+  b = pred[12] constant({...})
+  iota = s32[12] constant({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
+  ROOT t = (f32[12], f32[12], bf16[12], s32[12], s2[12], pred[12], s32[12])
+    tuple(x, c, d, i, few, b, iota)
+}
+"""
+
+
+def test_constants_that_text_leaves_out_are_the_same_each_time() -> None:
+    with pytest.warns(ConstantsWarning, match="leaves 5 of its constants out"):
+        module = HloModule.from_text(LEFT_OUT)
+    x = np.zeros(12, np.float32)
+    _, c, d, i, few, b, iota = interpret(module, x)
+    for floats in (c, d.astype(np.float32)):
+        assert (floats >= 0.25).all()
+        assert (floats <= 1.25).all()
+        assert len(set(floats.tolist())) > 6
+    assert set(i.tolist()) <= set(range(8))
+    assert set(few.astype(np.int8).tolist()) == {0, 1}
+    assert set(b.tolist()) == {False, True}
+    assert iota.tolist() == list(range(12))
+    assert HloModule.from_text(module.to_text()).fingerprint() == module.fingerprint()
+    # Wherever else XLA's parser has counted, as in the module before.
+    with pytest.warns(ConstantsWarning):
+        again = HloModule.from_text(LEFT_OUT)
+    assert again.fingerprint() == module.fingerprint()
+
+
+def test_numbers_stay_where_another_computation_leaves_its_own_out() -> None:
+    text = """HloModule two
+
+    one {
+      c = f32[12] constant({...})
+      ROOT n = f32[12] negate(c)
+    }
+
+    ENTRY main {
+      c = f32[12] constant({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
+      d = f32[12] call(), to_apply=one
+      ROOT t = (f32[12], f32[12]) tuple(c, d)
+    }"""
+    with pytest.warns(ConstantsWarning):
+        c, d = interpret(HloModule.from_text(text))
+    assert c.tolist() == list(range(1, 13))
+    assert (d <= -0.25).all()
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    text = "HloModule m\nENTRY main {\n  ROOT x = f32[] parameter(0)\n}\n"
+    module = HloModule.from_text("\ufeff" + text)
+    assert module.fingerprint() == HloModule.from_text(text).fingerprint()
+    path = tmp_path / "marked.hlo"
+    path.write_bytes(("\ufeff" + text).encode())
+    assert HloModule.from_file(path).fingerprint() == module.fingerprint()
 
 
 @pytest.mark.parametrize("seed", range(20))

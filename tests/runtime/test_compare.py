@@ -59,6 +59,41 @@ tuple(rows, cut, hot, free)""",
 # Comparing
 
 
+def test_what_a_root_or_logarithm_is_taken_of_is_positive() -> None:
+    text = """HloModule step
+
+    root {
+      u = f32[8] parameter(0)
+      ROOT r = f32[8] rsqrt(u)
+    }
+
+    ENTRY main {
+      x = f32[8] parameter(0)
+      variance = f32[8] parameter(1)
+      moment = f32[8] parameter(2)
+      gradient = f32[8] parameter(3)
+      both = (f32[8], f32[8]) parameter(4)
+      share = f32[8] get-tuple-element(both), index=1
+      few = f32[] constant(0.001)
+      decay = f32[8] broadcast(few), dimensions={}
+      sum = f32[8] add(variance, decay)
+      scale = f32[8] call(sum), to_apply=root
+      kept = f32[8] multiply(moment, decay)
+      square = f32[8] multiply(gradient, gradient)
+      next = f32[8] add(kept, square)
+      size = f32[8] sqrt(next)
+      information = f32[8] log(share)
+      scaled = f32[8] multiply(x, scale)
+      ROOT t = (f32[8], f32[8], f32[8], f32[8]) tuple(scaled, size, information, x)
+    }"""
+    inputs = random_inputs(text)
+    # x, variance, moment, gradient, the two of the tuple
+    are_positive = [bool((each > 0).all()) for each in inputs]
+    assert are_positive == [False, True, True, False, False, True]
+    for each in hloenv.interpret(hloenv.HloModule.from_text(text), *inputs):
+        assert np.isfinite(each).all()
+
+
 def test_outputs_that_are_all_nan_are_not_compared():
     nan, one, none = np.full(3, np.nan), np.ones(2), np.zeros((0,))
     all_nan = compare_outputs([nan, none], [nan.copy(), none])

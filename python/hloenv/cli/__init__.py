@@ -22,7 +22,7 @@ from typing import Any
 from .._interrupt import EXIT_INTERRUPT, raised
 from .._optional import import_message
 from .._plugins import add_import, line_of, split_file
-from ..errors import HloEnvError, PositionWarning, StoreWarning
+from ..errors import ConstantsWarning, HloEnvError, PositionWarning, StoreWarning
 from . import output
 from .parser import UsageError, imports_of, make_parser
 from .sandbox import isolated
@@ -81,8 +81,8 @@ def _own_files(args: argparse.Namespace) -> list[str]:
 
 def _command(args: argparse.Namespace) -> int:
     with _prompt_interrupts(), warnings.catch_warnings():
-        warnings.simplefilter("always", PositionWarning)
-        warnings.simplefilter("always", StoreWarning)
+        for category in (ConstantsWarning, PositionWarning, StoreWarning):
+            warnings.simplefilter("always", category)
         warnings.showwarning = _show_warning
         return _run(args)
 

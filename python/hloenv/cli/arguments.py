@@ -164,6 +164,15 @@ def engine_of(args: argparse.Namespace) -> Engine:
     return engine or ("jaxlib" if is_function(args.module) else "wheel")
 
 
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Adds --inputs."""
+    parser.add_argument(
+        "--inputs",
+        metavar="FILE",
+        help="inputs of all modules, *.npz or *.safetensors (default: random ones)",
+    )
+
+
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Adds --store, --no-store and --again."""
     add_store_file(parser, "SQLite file that caches measurements")

@@ -19,6 +19,7 @@ from . import output
 from .arguments import (
     MODULE_HELP,
     add_engine,
+    add_inputs,
     add_limit,
     add_store,
     open_store,
@@ -78,11 +79,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="passes that run on candidates before XLA's backend: legalize (default), "
         "the rest of XLA's pipeline; xla, the whole pipeline; none, no pass",
     )
-    parser.add_argument(
-        "--inputs",
-        metavar="FILE",
-        help="inputs of all modules, *.npz or *.safetensors (default: random ones)",
-    )
+    add_inputs(parser)
     _add_plan(parser)
     add_engine(parser)
     add_store(parser)

@@ -6,13 +6,18 @@ from __future__ import annotations
 import numpy as np
 
 from ..measurement.config import Settings
-from ..measurement.measurer import Measurer
+from ..measurement.measurer import Inputs, Measurer
 from ..measurement.store import Store
 from .variants import XLA_DEFAULT, Variant
 
 
 def measure_variants(
-    variants: list[Variant], *, settings: Settings, store: Store | None, again: bool
+    variants: list[Variant],
+    *,
+    settings: Settings,
+    store: Store | None,
+    again: bool,
+    inputs: Inputs | None = None,
 ) -> None:
     """Fills in times, speed-ups and output errors.
 
@@ -26,7 +31,9 @@ def measure_variants(
     others = [each for each in variants if each is not by_default]
     with Measurer(settings, store=store, again=again) as measurer:
         results = measurer.measure(
-            [each.module for each in others], baseline=by_default.module
+            [each.module for each in others],
+            baseline=by_default.module,
+            inputs=inputs,
         )
     for variant, result in zip(others, results, strict=True):
         variant.measurement = result

@@ -19,12 +19,14 @@ from ..process.cpu_affinity import check_threads
 from ..rewrite.alternatives import as_decisions
 from ..rewrite.env import HloEnv
 from ..rewrite.game import DecisionPoint
+from ..runtime.inputs import as_inputs
 from ..search.policy import EstimatingPolicy
 from ..search.spaces import USUAL_SPACE, get_space
 from . import output
 from .arguments import (
     add_engine,
     add_estimator,
+    add_inputs,
     add_limit,
     add_module,
     add_passes,
@@ -105,6 +107,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         most=MAX_REPEATS,
     )
     add_count(parser, "--threads", "cores that the variants run on", 1)
+    add_inputs(parser)
     add_engine(parser)
     add_store(parser)
     add_count(
@@ -150,6 +153,7 @@ def run(args: argparse.Namespace) -> int:
     if max_rounds is None:
         max_rounds = 1 if args.passes else getattr(policy, "usual_rounds", 1)
     module = load_module(args.module, args.max_instructions)
+    args.inputs = as_inputs(args.inputs, module)
     env = HloEnv(module)
     start = module
     rounds = []
@@ -248,7 +252,13 @@ def _measure(args: argparse.Namespace, results: list[Variant]) -> str:
     )
     try:
         with open_store(args) as store:
-            measure_variants(results, settings=settings, store=store, again=args.again)
+            measure_variants(
+                results,
+                settings=settings,
+                store=store,
+                again=args.again,
+                inputs=args.inputs,
+            )
     except HloEnvError as error:
         if not is_optional:
             raise

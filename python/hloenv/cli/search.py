@@ -18,6 +18,7 @@ from ..measurement.pool import Evaluator
 from ..policies import get_policy
 from ..process.cpu_affinity import check_threads
 from ..rewrite.game import DecisionPoint, Game, Prefix
+from ..runtime.inputs import as_inputs
 from ..search import describe_search, get_search, list_searches
 from ..search.driver import DEFAULT_SEARCH, Budget, SearchResult, run_search
 from ..search.spaces import SEARCH_SPACE, get_space
@@ -25,6 +26,7 @@ from . import output
 from .arguments import (
     add_engine,
     add_estimator,
+    add_inputs,
     add_limit,
     add_module,
     add_passes,
@@ -125,6 +127,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         300,
         metavar="SECONDS",
     )
+    add_inputs(parser)
     add_engine(parser)
     add_store(parser)
     add_plot(parser, "the best estimate and the measurements so far")
@@ -146,6 +149,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.ray:
         check_threads(args.threads)
     module = load_module(args.module, args.max_instructions)
+    args.inputs = as_inputs(args.inputs, module)
     game = Game(module, _stops(args))
     search = get_search(args.search, game, seed=args.seed)
     with output.progress("finding alternatives", is_shown=not args.json):
@@ -189,6 +193,7 @@ def run(args: argparse.Namespace) -> int:
             estimator,
             evaluator,
             budget=Budget(args.estimates, args.measurements, args.seconds),
+            inputs=args.inputs,
             on_estimate=on_estimate,
             on_measurement=lambda _: measured(),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from .._native import core, is_text
 from .._registry import load_attribute
 from ..errors import (
     ArgumentTypeError,
+    ConstantsWarning,
     InvalidModuleError,
     ModuleTooLargeError,
     ParseError,
@@ -34,6 +36,12 @@ from .source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_LEFT_OUT = (
+    "the text leaves {} of its constants out, as constant({{...}}): their numbers are "
+    "made up, so that outputs are another program's; print them in full "
+    "(XLA_FLAGS=--xla_dump_large_constants, TensorFlow's stage='hlo_serialized')"
+)
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,10 @@ class HloModule:
     def from_text(cls, text: str, *, verify: bool = True) -> HloModule:
         """Parses HLO text; text from `save` keeps the position of the saved module.
 
+        Constants that are printed as "{...}", as XLA's dumps and TensorFlow have them
+        from 11 elements on, get numbers that are made up, the same in each process,
+        and a `ConstantsWarning`.
+
         Args:
             text: HLO text, as `to_text` or an XLA dump has it.
             verify: whether XLA's verifier checks the module now. Otherwise it does so
@@ -150,6 +162,9 @@ class HloModule:
             raise ParseError(
                 "the HLO text has unpaired surrogates; it must be encodable as UTF-8"
             )
+        text = text.removeprefix("\ufeff")  # a byte order mark
+        if left_out := text.count("constant({...})"):
+            warnings.warn(_LEFT_OUT.format(left_out), ConstantsWarning, stacklevel=2)
         try:
             module = _read_untrusted(text, verify=verify)
             if (unscheduled := without_given_schedule(text, module._raw)) is None:
@@ -243,8 +258,8 @@ class HloModule:
         """HLO text, which `from_text` reads back.
 
         Args:
-            all_constants: False prints those of more than ten elements as "{...}";
-                `from_text` does not read this.
+            all_constants: False prints those of more than ten elements as "{...}",
+                for which `from_text` makes numbers up.
 
         Raises:
             InvalidModuleError: an attribute holds bytes that are not UTF-8.

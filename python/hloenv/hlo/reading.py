@@ -7,6 +7,7 @@ is checked first: see `HloModule`.
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from .._native import core
@@ -90,7 +91,8 @@ def decoded(content: bytes) -> str:
 
 def starts_like_text(content: bytes) -> bool:
     """Whether bytes are HLO text rather than a proto, by their beginning."""
-    is_like_text = content.lstrip().startswith((b"HloModule", b"//", b"/*"))
+    content = content.removeprefix(codecs.BOM_UTF8).lstrip()
+    is_like_text = content.startswith((b"HloModule", b"//", b"/*"))
     # A proto starts with a line break, the length of the module's name, the name, and
     # the tag of another field, which is a control character.
     return is_like_text and _CONTROL.search(content[:80]) is None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Upper bound of integers without a known index bound.
 _INTEGER_BOUND = 8
+# Of what a root or a logarithm is taken.
+_MIN_POSITIVE = 0.25
 
 
 @without_float_errors
@@ -31,9 +33,10 @@ def random_inputs(
 ) -> list[Array | None]:
     """Inputs for a module, the same for the same module and seed in every process.
 
-    Floats and complex numbers are standard normal, booleans fair. Integers that the
-    module uses as indices or compares with an iota, as far as the analysis finds, are
-    in range; all others are small and not negative.
+    Floats and complex numbers are standard normal, booleans fair; floats of which the
+    module takes a root or a logarithm, such as variances, are at least 1/4. Integers
+    that the module uses as indices or compares with an iota, as far as the analysis
+    finds, are in range; all others are small and not negative.
 
     Returns:
         One array for each flat leaf of the parameters, None for tokens.
@@ -43,16 +46,20 @@ def random_inputs(
     """
     module = as_module(module)
     bounds = core.index_bounds(module._core)
+    are_positive = core.positive_leaves(module._core)
     inputs: list[Array | None] = []
-    for index, (spec, bound) in enumerate(
-        zip(module.input_specs(), bounds, strict=True)
+    for index, (spec, bound, is_positive) in enumerate(
+        zip(module.input_specs(), bounds, are_positive, strict=True)
     ):
         if spec.hlo_dtype == "token":
             inputs.append(None)
             continue
         rng = np.random.default_rng([seed, index])
         array = empty_aligned(spec.shape, spec.dtype)
-        np.copyto(array, _draw(spec, bound, rng), casting="unsafe")
+        values = _draw(spec, bound, rng)
+        if is_positive and spec.hlo_dtype[0] in "bf":
+            values = np.abs(values) + _MIN_POSITIVE
+        np.copyto(array, values, casting="unsafe")
         inputs.append(array)
     return inputs
 

@@ -153,6 +153,7 @@ def run_search(
     *,
     baseline: HloModule | None = None,
     budget: Budget | None = None,
+    inputs: Inputs | None = None,
     on_estimate: Callable[[Prefix, Estimate], None] | None = None,
     on_measurement: Callable[[Result], None] | None = None,
 ) -> SearchResult:
@@ -168,6 +169,7 @@ def run_search(
         baseline: the module to compare with; by default the game's module, compiled by
             XLA's default.
         budget: limits of the search.
+        inputs: of the measurements; by default random ones.
         on_estimate: called with each candidate and its estimate, after `Search.tell`;
             may save the state of the search.
         on_measurement: called with each result when it is ready.
@@ -176,7 +178,7 @@ def run_search(
         ArgumentError: the game has no alternatives.
         HloEnvError: the baseline cannot be compiled or run.
     """
-    return _Run(search, budget or Budget()).run(
+    return _Run(search, budget or Budget(), inputs).run(
         estimator, evaluator, baseline, on_estimate, on_measurement
     )
 
@@ -256,8 +258,9 @@ def confirm_best(
 class _Run:
     """One call of `run_search`."""
 
-    def __init__(self, search: Search, budget: Budget) -> None:
+    def __init__(self, search: Search, budget: Budget, inputs: Inputs | None) -> None:
         self._search = search
+        self._inputs = inputs
         self._game = search.game
         self._budget = budget
         self._found = SearchResult()
@@ -337,7 +340,9 @@ class _Run:
         modules = (self._game.play(each.prefix) for each in chosen)
         if not (chosen and self._has_time()):
             return
-        for result in evaluator.results(modules, baseline=baseline):
+        for result in evaluator.results(
+            modules, baseline=baseline, inputs=self._inputs
+        ):
             results[result.index] = result.measurement
             if result.measurement.is_ok:
                 fastest = max(fastest, result.measurement.speedup)
@@ -352,6 +357,7 @@ class _Run:
             [measurement for _, measurement in found.measured],
             evaluator,
             baseline,
+            self._inputs,
         )
         if best is not None:
             found.best = found.measured[best][0]

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hlo/left_out.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/literal.h"
+#include "xla/primitive_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+constexpr absl::string_view kLeftOut = "constant({...})";
+
+// The names of the instructions whose line has `kLeftOut`.
+absl::flat_hash_set<std::string> NamesOf(absl::string_view text) {
+  absl::flat_hash_set<std::string> names;
+  size_t at = 0;
+  while ((at = text.find(kLeftOut, at)) != absl::string_view::npos) {
+    const size_t newline = text.rfind('\n', at);
+    const size_t begin = newline == absl::string_view::npos ? 0 : newline + 1;
+    const size_t equals = text.find('=', begin);
+    at += kLeftOut.size();
+    if (equals >= at) continue;
+    absl::string_view name =
+        absl::StripAsciiWhitespace(text.substr(begin, equals - begin));
+    absl::ConsumePrefix(&name, "ROOT ");
+    name = absl::StripLeadingAsciiWhitespace(name);
+    absl::ConsumePrefix(&name, "%");
+    names.emplace(name);
+  }
+  return names;
+}
+
+// Whether a literal has what the counter of XLA's parser writes: another
+// computation may have a constant of the same name with numbers.
+bool IsCounted(const xla::Literal& literal) {
+  const auto* bytes = static_cast<const char*>(literal.untyped_data());
+  const uint32_t mask = literal.shape().element_type() == xla::PRED
+                            ? 0x01010101
+                            : std::numeric_limits<uint32_t>::max();
+  uint32_t first = 0;
+  for (int64_t i = 0; i < literal.size_bytes() / 4; ++i) {
+    uint32_t word;
+    std::memcpy(&word, bytes + 4 * i, sizeof(word));
+    if (i == 0) first = word;
+    if (word != ((first + static_cast<uint32_t>(i)) & mask)) return false;
+  }
+  return true;
+}
+
+// FNV-1a.
+uint64_t HashOf(absl::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+template <typename Native>
+Native NumberFrom(uint32_t bits) {
+  if constexpr (std::is_same_v<Native, bool>) {
+    return (bits & 1) != 0;
+  } else if constexpr (std::numeric_limits<Native>::is_integer) {
+    const bool is_wide = std::numeric_limits<Native>::digits >= 3;
+    return static_cast<Native>(static_cast<int>(bits & (is_wide ? 7 : 1)));
+  } else {
+    return static_cast<Native>(0.25F +
+                               static_cast<float>(bits & 0xffff) / 65536.0F);
+  }
+}
+
+void Fill(absl::string_view name, xla::Literal* literal) {
+  uint64_t state = HashOf(name);
+  xla::primitive_util::ArrayTypeSwitch(
+      [&](auto type) {
+        using Native = xla::primitive_util::NativeTypeOf<type>;
+        for (Native& each : literal->data<Native>()) {
+          state = state * 6364136223846793005 + 1442695040888963407;
+          each = NumberFrom<Native>(static_cast<uint32_t>(state >> 40));
+        }
+      },
+      literal->shape().element_type());
+}
+
+}  // namespace
+
+void FillLeftOutConstants(absl::string_view text, xla::HloModule* hlo) {
+  const absl::flat_hash_set<std::string> names = NamesOf(text);
+  if (names.empty()) return;
+  for (xla::HloComputation* computation : hlo->computations()) {
+    for (xla::HloInstruction* each : computation->instructions()) {
+      auto* constant = xla::DynCast<xla::HloConstantInstruction>(each);
+      if (constant != nullptr && names.contains(constant->name()) &&
+          constant->shape().IsArray() && IsCounted(constant->literal())) {
+        Fill(constant->name(), constant->mutable_literal());
+      }
+    }
+  }
+}
+
+}  // namespace hloenv
