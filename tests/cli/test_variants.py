@@ -62,7 +62,7 @@ def test_the_default_s_time_is_of_all_its_runs(monkeypatch):
         def __exit__(self, *_):
             pass
 
-        def measure(self, modules, baseline):
+        def measure(self, modules, baseline, inputs):
             return [result(100, 100, 100), result(300, 300, 300, 300)]
 
     monkeypatch.setattr(measuring, "Measurer", Measurer)

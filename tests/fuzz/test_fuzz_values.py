@@ -356,7 +356,9 @@ def test_inputs_are_positive_where_only_those_give_numbers():
     kind, num_not_finite = _example_kind(
         "  x = f32[64]{0} parameter(0)\n"
         "  y = f32[64]{0} parameter(1)\n"
-        "  s = f32[64]{0} rsqrt(x)\n"
+        "  a = f32[64]{0} abs(y)\n"
+        "  m = f32[64]{0} multiply(x, a)\n"
+        "  s = f32[64]{0} rsqrt(m)\n"
         "  ROOT r = f32[64]{0} multiply(s, y)"
     )
     assert kind in ("some positive", "others positive", "positive")

@@ -163,15 +163,16 @@ class HloModule:
                 "the HLO text has unpaired surrogates; it must be encodable as UTF-8"
             )
         text = text.removeprefix("\ufeff")  # a byte order mark
-        if left_out := text.count("constant({...})"):
-            warnings.warn(_LEFT_OUT.format(left_out), ConstantsWarning, stacklevel=2)
         try:
             module = _read_untrusted(text, verify=verify)
-            if (unscheduled := without_given_schedule(text, module._raw)) is None:
-                return module
-            return _read_untrusted(unscheduled, verify=verify)
+            unscheduled = without_given_schedule(text, module._raw)
+            if unscheduled is not None:
+                module = _read_untrusted(unscheduled, verify=verify)
         except ParseError as error:
             raise type(error)(short_message(str(error))) from None
+        if left_out := text.count("constant({...})"):
+            warnings.warn(_LEFT_OUT.format(left_out), ConstantsWarning, stacklevel=2)
+        return module
 
     @classmethod
     def from_proto(cls, data: bytes, *, verify: bool = True) -> HloModule:
