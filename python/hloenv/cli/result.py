@@ -28,8 +28,8 @@ def add_result(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="with -o: save it also if it is no faster or could not be timed; a module "
-        "that is invalid or has other outputs is never written",
+        help="with -o: save it also if it is no faster, or could not be timed or "
+        "compared; a module that is invalid or has other outputs is never written",
     )
 
 

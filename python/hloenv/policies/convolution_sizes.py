@@ -393,6 +393,7 @@ class ConvolutionSizes:
         return self.positions <= most
 
     def _forms_of_single_gradients(self) -> tuple[str, ...]:
+        """For these gradients, by features of the images and of the results."""
         if self.positions == 1:
             return ("blocks",)
         elements = self.groups * self.batch * self.positions * self.taps
