@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -47,15 +48,22 @@ absl::flat_hash_set<std::string> NamesOf(absl::string_view text) {
 // computation may have a constant of the same name with numbers.
 bool IsCounted(const xla::Literal& literal) {
   const auto* bytes = static_cast<const char*>(literal.untyped_data());
+  const int64_t size = literal.size_bytes();
+  // Of truth values it writes the lowest bit of each byte.
   const uint32_t mask = literal.shape().element_type() == xla::PRED
-                            ? 0x01010101
+                            ? 1
                             : std::numeric_limits<uint32_t>::max();
-  uint32_t first = 0;
-  for (int64_t i = 0; i < literal.size_bytes() / 4; ++i) {
+  // From here on it writes as many bytes again as there are after the last
+  // word.
+  const int64_t again = size / 4;
+  std::optional<uint32_t> first;
+  for (int64_t i = 0; i < size / 4; ++i) {
+    if (4 * i < again + size % 4 && again < 4 * i + 4) continue;
     uint32_t word;
     std::memcpy(&word, bytes + 4 * i, sizeof(word));
-    if (i == 0) first = word;
-    if (word != ((first + static_cast<uint32_t>(i)) & mask)) return false;
+    word -= static_cast<uint32_t>(i);
+    if (((word - first.value_or(word)) & mask) != 0) return false;
+    first = word;
   }
   return true;
 }

@@ -119,6 +119,21 @@ def test_constants_that_text_leaves_out_are_the_same_each_time() -> None:
     assert again.fingerprint() == module.fingerprint()
 
 
+def test_truth_values_that_text_leaves_out_are_the_same_each_time() -> None:
+    text = """HloModule masks
+
+    ENTRY main {
+      b = pred[4099] constant({...})
+      few = s8[13] constant({...})
+      ROOT t = (pred[4099], s8[13]) tuple(b, few)
+    }"""
+    found = set()
+    for _ in range(5):
+        with pytest.warns(ConstantsWarning):
+            found.add(HloModule.from_text(text).fingerprint())
+    assert len(found) == 1
+
+
 def test_numbers_stay_where_another_computation_leaves_its_own_out() -> None:
     text = """HloModule two
 
