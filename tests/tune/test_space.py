@@ -46,6 +46,13 @@ def loop(x):
     return jax.lax.scan(lambda c, _: (jnp.sin(c @ c.T) + c, None), x, None, length=9)[0]
 
 
+def swap(x):
+    def step(pair, _):
+        return (pair[1], 2 * pair[1] - pair[0]), None
+
+    return jax.lax.scan(step, (x, x + 1), None, length=9)[0]
+
+
 def wide(x):
     parts = []
     for i in range(5):
@@ -70,6 +77,7 @@ PROGRAMS = {
     "loop": (loop, normal(8, 8)),
     "wide": (wide, normal(48, 48)),
     "convolution": (convolved, normal(1, 16, 16, 32)),
+    "swap": (swap, normal(64, 64)),
 }
 
 

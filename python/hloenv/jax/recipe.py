@@ -58,6 +58,7 @@ FILE_OPTIONS: dict[str, tuple[OptionValue, ...]] = {
         f"{_LIBRARY}INDIVIDUAL_DOT,{_LIBRARY}REDUCE",
         f"{_LIBRARY}INDIVIDUAL_DOT",
     ),
+    "xla_cpu_copy_insertion_use_region_analysis": (True,),
     "xla_cpu_multi_thread_eigen": (False,),
     "xla_cpu_prefer_vector_width": (512, 128),
     "xla_cpu_scheduler_type": ("CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",),

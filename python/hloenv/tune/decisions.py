@@ -332,6 +332,14 @@ DECISIONS = (
         (PLAIN,),
     ),
     _options(
+        "copies",
+        "schedule",
+        "which copies loops need: of whole values, or by the regions that use them",
+        "xla_cpu_copy_insertion_use_region_analysis",
+        {"regions": ("exact", True)},
+        (PLAIN,),
+    ),
+    _options(
         "dot-tile",
         "tiles",
         "rows and columns of a tile of a product of a matrix and a vector",
