@@ -51,7 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # First: arguments may name what the files register.
         for file in imports_of(words):
             add_import(file)
-        args = make_parser(words).parse_args(words)
+        parser = make_parser(words)
+        if not words:
+            parser.print_help(sys.stderr)
+            return _EXIT_USAGE
+        args = parser.parse_args(words)
     except (HloEnvError, ImportError) as error:
         output.print_error("error", _message(error))
         return _EXIT_FAILURE

@@ -119,9 +119,6 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             _declare(commands.add_parser(name, help=help_), name)
         else:
             commands.add_parser(name, help=help_, add_help=False)
-    if not argv:
-        parser.print_help(sys.stderr)
-        sys.exit(2)
     return parser
 
 
