@@ -5,12 +5,13 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <random>
 #include <string>
 #include <type_traits>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/strip.h"
+#include "tsl/platform/fingerprint.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
@@ -24,21 +25,18 @@ namespace {
 
 constexpr absl::string_view kLeftOut = "constant({...})";
 
-// The names of the instructions whose line has `kLeftOut`.
+// The names of the instructions that are printed so: NAME = SHAPE
+// constant(...).
 absl::flat_hash_set<std::string> NamesOf(absl::string_view text) {
   absl::flat_hash_set<std::string> names;
   size_t at = 0;
   while ((at = text.find(kLeftOut, at)) != absl::string_view::npos) {
-    const size_t newline = text.rfind('\n', at);
-    const size_t begin = newline == absl::string_view::npos ? 0 : newline + 1;
-    const size_t equals = text.find('=', begin);
+    const size_t equals = text.rfind('=', at);
     at += kLeftOut.size();
-    if (equals >= at) continue;
+    if (equals == absl::string_view::npos) continue;
     absl::string_view name =
-        absl::StripAsciiWhitespace(text.substr(begin, equals - begin));
-    absl::ConsumePrefix(&name, "ROOT ");
-    name = absl::StripLeadingAsciiWhitespace(name);
-    absl::ConsumePrefix(&name, "%");
+        absl::StripTrailingAsciiWhitespace(text.substr(0, equals));
+    name.remove_prefix(name.find_last_of(" \t\r\n{%") + 1);  // npos + 1 is 0
     names.emplace(name);
   }
   return names;
@@ -68,17 +66,8 @@ bool IsCounted(const xla::Literal& literal) {
   return true;
 }
 
-// FNV-1a.
-uint64_t HashOf(absl::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
-}
-
 template <typename Native>
-Native NumberFrom(uint32_t bits) {
+Native NumberFrom(uint64_t bits) {
   if constexpr (std::is_same_v<Native, bool>) {
     return (bits & 1) != 0;
   } else if constexpr (std::numeric_limits<Native>::is_integer) {
@@ -91,13 +80,12 @@ Native NumberFrom(uint32_t bits) {
 }
 
 void Fill(absl::string_view name, xla::Literal* literal) {
-  uint64_t state = HashOf(name);
+  std::mt19937_64 random(tsl::Fingerprint64(name));
   xla::primitive_util::ArrayTypeSwitch(
       [&](auto type) {
         using Native = xla::primitive_util::NativeTypeOf<type>;
         for (Native& each : literal->data<Native>()) {
-          state = state * 6364136223846793005 + 1442695040888963407;
-          each = NumberFrom<Native>(static_cast<uint32_t>(state >> 40));
+          each = NumberFrom<Native>(random());
         }
       },
       literal->shape().element_type());

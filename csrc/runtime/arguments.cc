@@ -19,14 +19,27 @@ using xla::ShapeIndex;
 // One array inside the value of an instruction.
 using Value = std::pair<const HloInstruction*, ShapeIndex>;
 
-// Whether all elements are one number that the module has.
-bool IsNumber(const HloInstruction* instruction) {
+// What an array has the elements of: one number, such as a constant, or an
+// iota.
+const HloInstruction* Unspread(const HloInstruction* instruction) {
   while (instruction->opcode() == HloOpcode::kReshape ||
          instruction->opcode() == HloOpcode::kBroadcast ||
          instruction->opcode() == HloOpcode::kConvert) {
     instruction = instruction->operand(0);
   }
-  return instruction->opcode() == HloOpcode::kConstant;
+  return instruction;
+}
+
+// Whether all elements are one positive number that the module has.
+bool IsPositiveNumber(const HloInstruction* instruction) {
+  const HloInstruction* number = Unspread(instruction);
+  if (number->opcode() != HloOpcode::kConstant ||
+      !xla::ShapeUtil::IsEffectiveScalar(number->shape())) {
+    return false;
+  }
+  const xla::LiteralBase& literal = number->literal();
+  const std::vector<int64_t> index(number->shape().dimensions().size());
+  return literal.GetAsDouble(index).value_or(0) > 0;
 }
 
 // What is found out about the leaves.
@@ -59,11 +72,9 @@ class BoundFinder {
     for (const HloComputation* computation : module_.computations()) {
       for (const HloInstruction* instruction : computation->instructions()) {
         if (wanted_ == Wanted::kIndexBounds) {
-          Visit(*instruction);
-        } else if (instruction->opcode() == HloOpcode::kLog ||
-                   instruction->opcode() == HloOpcode::kRsqrt ||
-                   instruction->opcode() == HloOpcode::kSqrt) {
-          Bound({instruction->operand(0), {}}, 1);
+          VisitIndexing(*instruction);
+        } else {
+          VisitRoot(*instruction);
         }
       }
     }
@@ -76,7 +87,16 @@ class BoundFinder {
   }
 
  private:
-  void Visit(const HloInstruction& instruction) {
+  // The bound stands for being found only.
+  void VisitRoot(const HloInstruction& instruction) {
+    if (instruction.opcode() == HloOpcode::kLog ||
+        instruction.opcode() == HloOpcode::kRsqrt ||
+        instruction.opcode() == HloOpcode::kSqrt) {
+      Bound({instruction.operand(0), {}}, 1);
+    }
+  }
+
+  void VisitIndexing(const HloInstruction& instruction) {
     switch (instruction.opcode()) {
       case HloOpcode::kGather: {
         const auto& numbers = instruction.gather_dimension_numbers();
@@ -155,11 +175,7 @@ class BoundFinder {
   // The size of the iota dimension, if `instruction` is a reshaped, broadcast
   // or converted iota.
   static std::optional<int64_t> IotaSize(const HloInstruction* instruction) {
-    while (instruction->opcode() == HloOpcode::kReshape ||
-           instruction->opcode() == HloOpcode::kBroadcast ||
-           instruction->opcode() == HloOpcode::kConvert) {
-      instruction = instruction->operand(0);
-    }
+    instruction = Unspread(instruction);
     if (instruction->opcode() != HloOpcode::kIota) return std::nullopt;
     const auto* iota = xla::Cast<xla::HloIotaInstruction>(instruction);
     return iota->shape().dimensions(iota->iota_dimension());
@@ -251,14 +267,15 @@ class BoundFinder {
         case HloOpcode::kMultiply:
           if (wanted_ != Wanted::kPositive) break;
           for (int64_t i = 0; i < 2; ++i) {
-            if (IsNumber(instruction->operand(1 - i))) {
+            if (IsPositiveNumber(instruction->operand(1 - i))) {
               push(instruction->operand(i), index);
             }
           }
           break;
         case HloOpcode::kDivide:
-          if (wanted_ == Wanted::kPositive)
+          if (wanted_ == Wanted::kPositive) {
             push(instruction->operand(0), index);
+          }
           break;
         default:
           break;

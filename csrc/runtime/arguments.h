@@ -19,8 +19,8 @@ namespace hloenv {
 std::vector<std::optional<int64_t>> IndexBounds(const xla::HloModule& module);
 
 // For each such leaf whether a root or a logarithm is taken of its values, or
-// of sums and multiples of them, as of the variances of a normalization and of
-// an optimizer's second moments.
+// of sums and positive multiples of them, as of the variances of a
+// normalization and of an optimizer's second moments.
 std::vector<bool> PositiveLeaves(const xla::HloModule& module);
 
 }  // namespace hloenv

@@ -134,6 +134,19 @@ def test_truth_values_that_text_leaves_out_are_the_same_each_time() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("end", [" ", "\n", "\r\n"])
+def test_constants_may_stand_on_one_line(end: str) -> None:
+    words = (
+        "HloModule one\nENTRY main {",
+        "x = f32[12] parameter(0)",
+        "%c.1 = f32[12]{0} constant({...})",
+        "ROOT s = f32[12] add(x, %c.1) }",
+    )
+    with pytest.warns(ConstantsWarning):
+        (s,) = interpret(HloModule.from_text(end.join(words)), np.zeros(12, np.float32))
+    assert (s >= 0.25).all()
+
+
 def test_numbers_stay_where_another_computation_leaves_its_own_out() -> None:
     text = """HloModule two
 

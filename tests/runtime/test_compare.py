@@ -83,13 +83,20 @@ def test_what_a_root_or_logarithm_is_taken_of_is_positive() -> None:
       next = f32[8] add(kept, square)
       size = f32[8] sqrt(next)
       information = f32[8] log(share)
+      below = f32[] constant(-2)
+      negative = f32[8] broadcast(below), dimensions={}
+      debt = f32[8] parameter(5)
+      owed = f32[8] multiply(debt, negative)
+      mean = f32[8] maximum(owed, decay)
+      deviation = f32[8] sqrt(mean)
       scaled = f32[8] multiply(x, scale)
-      ROOT t = (f32[8], f32[8], f32[8], f32[8]) tuple(scaled, size, information, x)
+      ROOT t = (f32[8], f32[8], f32[8], f32[8])
+        tuple(scaled, size, information, deviation)
     }"""
     inputs = random_inputs(text)
-    # x, variance, moment, gradient, the two of the tuple
+    # x, variance, moment, gradient, the two of the tuple, debt
     are_positive = [bool((each > 0).all()) for each in inputs]
-    assert are_positive == [False, True, True, False, False, True]
+    assert are_positive == [False, True, True, False, False, True, False]
     for each in hloenv.interpret(hloenv.HloModule.from_text(text), *inputs):
         assert np.isfinite(each).all()
 

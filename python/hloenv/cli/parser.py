@@ -80,8 +80,8 @@ class _Parser(argparse.ArgumentParser):
         namespace, unknown = super().parse_known_args(*args, **kwargs)
         for each in unknown:
             if each.startswith("-"):
-                known = self._option_string_actions
-                self.error(f"there is no option {each}{_near(each, known)}")
+                near = _near(each, self._option_string_actions)
+                self.error(f"there is no option {each}{near}")
         if unknown:
             self.error(f"{unknown[0]!r} is one argument too many")
         return namespace, unknown

@@ -33,6 +33,7 @@ from .reading import (
     without_given_schedule,
 )
 from .source import Source
+from .text import LEFT_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +171,7 @@ class HloModule:
                 module = _read_untrusted(unscheduled, verify=verify)
         except ParseError as error:
             raise type(error)(short_message(str(error))) from None
-        if left_out := text.count("constant({...})"):
+        if left_out := text.count(f"constant({LEFT_OUT})"):
             warnings.warn(_LEFT_OUT.format(left_out), ConstantsWarning, stacklevel=2)
         return module
 

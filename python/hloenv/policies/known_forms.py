@@ -251,8 +251,8 @@ class KnownForms:
             if "joined" in built:
                 is_fast = is_fast_roll(graph, built["joined"])
                 forms = ("joined",) if is_fast else forms
-            has_terms = int(block[node, _DOT_COLUMNS[-1]]) != 1
-            if "unrolled" in built and not has_terms:
+            # The original of another rule of that name, for loops, has no terms.
+            if "unrolled" in built and block[node, _DOT_COLUMNS[-1]] == 1:
                 is_slow = is_read_across(graph, node, built["unrolled"])
                 forms = () if is_slow else forms
             if "halo" in built and not has_fast_halo(graph, node, built["halo"]):
