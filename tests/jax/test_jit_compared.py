@@ -249,7 +249,7 @@ def test_a_module_twice_as_slow_is_dropped_early():
 
     def slow():
         calls.append(1)
-        time.sleep(0.02)
+        time.sleep(0.03)
         return jnp.ones(2)
 
     result = compare(lambda: jnp.ones(2), slow, seconds=5)

@@ -18,10 +18,13 @@ from .wrapping import copy_arrays
 
 # Shorter samples are dominated by the resolution of the clock.
 _SAMPLE_NS = 100_000
+# Of a call that waits for a core; so long, a few samples take little time.
+_MAX_DELAY_NS = 20_000_000
 _ROUNDS = 5, 200  # minimum, maximum
 # The lower bound of the speedup must exceed this; and the part of the time limit after
-# which an upper bound below it ends a comparison.
-_MIN_GAIN, _FIRST_PART = 1.02, 0.25
+# which an upper bound below it ends a comparison, or one of `SLOW_GAIN` with an upper
+# bound so many times as high.
+_MIN_GAIN, _FIRST_PART, _MAX_SPREAD = 1.02, 0.25, 1.1
 
 # Times the longest run of which there are enough rounds for an interval: up to so long,
 # each version runs a few times instead; then how many times as fast it must be; and
@@ -284,9 +287,10 @@ def compare(
         return _compare_slow((first_ns,), (other_ns, _sample(jax, other, 1)))
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
     if other_ns > 2 * plain_ns:
-        # Ends early: two samples so much slower are not noise.
+        # Ends early: so much slower twice is noise only in samples so short that other
+        # processes may have delayed them.
         plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
-        if other_ns > 2 * plain_ns:
+        if other_ns > max(2 * plain_ns, _MAX_DELAY_NS):
             return Comparison(
                 speedup=plain_ns / other_ns,
                 reason="it is slower than plain jax.jit",
@@ -298,6 +302,7 @@ def compare(
         others_ns = other_ns, _sample(jax, other, 1)
         return _compare_slow((first_ns, plain_ns), others_ns)
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
+    calls = max(1, min(calls, _ROUNDS[0] * _MAX_DELAY_NS // max(plain_ns, other_ns)))
     for each in (plain, other):
         if isinstance(each, Consuming):
             calls = max(1, min(calls, each.max_calls - 1))  # and one that is not timed
@@ -311,13 +316,15 @@ def compare(
 def _until_told(
     plain: Call, other: Call, seconds: float, calls: int
 ) -> tuple[list[int], list[int]]:
-    """As `take_turns`; ends early where the other is surely not faster by enough."""
+    """As `take_turns`; ends early where it is clear whether the other is faster."""
     end = time.perf_counter() + seconds
     durations = take_turns(
         plain, other, rounds=_ROUNDS, seconds=_FIRST_PART * seconds, calls=calls
     )
     left_s, most = end - time.perf_counter(), _ROUNDS[1] - len(durations[0])
-    if left_s <= 0 or most <= 0 or speedup_interval(*durations)[1] < _MIN_GAIN:
+    low, high = speedup_interval(*durations)
+    is_told = high < _MIN_GAIN or (low > SLOW_GAIN and high < _MAX_SPREAD * low)
+    if left_s <= 0 or most <= 0 or is_told:
         return durations
     more = take_turns(plain, other, rounds=(0, most), seconds=left_s, calls=calls)
     return durations[0] + more[0], durations[1] + more[1]
