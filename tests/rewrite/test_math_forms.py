@@ -232,6 +232,25 @@ def test_what_is_proposed(line, expected):
     assert rules(capture(text, NAME)) == expected
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize(
+    ("divisor", "is_proposed"),
+    [(1, False), (256, False), (0.25, True), (-4, True), (100, True), ("inf", True)],
+)
+def test_llvm_computes_remainders_of_powers_of_two(dtype, divisor, is_proposed):
+    number = f"{dtype}[] constant({divisor})"
+    if isinstance(divisor, int):  # as jax lowers it
+        number = f"{dtype}[] convert(s32[] constant({divisor}))"
+    text = f"""HloModule m
+        ENTRY e {{
+          x = {dtype}[8] parameter(0)
+          d = {number}
+          y = {dtype}[8] broadcast(d), dimensions={{}}
+          ROOT r = {dtype}[8] remainder(x, y)
+        }}"""
+    assert rules(capture(text, NAME)) == ["remainder"] * is_proposed
+
+
 @pytest.mark.parametrize("dtype", ["s64", "u16", "c64"])
 def test_other_types_stay(dtype):
     operation = "sine(x)" if dtype == "c64" else "remainder(x, x)"

@@ -370,6 +370,36 @@ def test_the_policy_leaves_columns_of_slices():
     assert policy(capture(rows)).tolist() == [1]
 
 
+def test_the_policy_leaves_reductions_of_several_arrays():
+    """In a function of their own, LLVM makes vectors of their compares."""
+    policy = hloenv.policies.get_policy("small-loops")
+    largest = """
+    n = f32[12,12] iota(), iota_dimension=0
+    both = (f32[12], f32[12]) reduce(x, n, zero, zero), dimensions={0}, to_apply=largest
+    m = f32[12] get-tuple-element(both), index=0
+    y = f32[12,12] broadcast(m), dimensions={0}
+"""
+    compares = """largest {
+  a = f32[] parameter(0)
+  i = f32[] parameter(1)
+  b = f32[] parameter(2)
+  j = f32[] parameter(3)
+  c = pred[] compare(a, b), direction=GE
+  v = f32[] select(c, a, b)
+  k = f32[] select(c, i, j)
+  ROOT r = (f32[], f32[]) tuple(v, k)
+}
+
+body {"""
+    text = loop(largest, trips=100, size="12,12").replace("body {", compares, 1)
+    assert policy(capture(text)).tolist() == [-1]
+    single = largest.replace("(f32[12], f32[12]) reduce(x, n, zero, zero)", "REDUCE")
+    single = single.replace("both = REDUCE", "m = f32[12] reduce(x, zero)")
+    single = single.replace("to_apply=largest", "to_apply=add")
+    single = single.replace("    m = f32[12] get-tuple-element(both), index=0\n", "")
+    assert policy(capture(loop(single, trips=100, size="12,12"))).tolist() == [1]
+
+
 def test_it_belongs_after_fusion():
     with pytest.warns(hloenv.PositionWarning, match="single-kernel"):
         capture(loop(OFFERED["dot"]))

@@ -365,12 +365,24 @@ void ProposeErf(const HloInstruction& root, RuleContext& context,
       proposals);
 }
 
+// Known as 1, 2, 4, ...: LLVM computes such remainders without a call.
+bool IsWholePowerOfTwo(const KnownValue& divisor) {
+  if (divisor.literal == nullptr ||
+      !xla::ShapeUtil::IsScalar(divisor.literal->shape())) {
+    return false;
+  }
+  const double number = NumberOf(*divisor.literal);
+  int exponent;
+  return number >= 1.0 && std::frexp(number, &exponent) == 0.5;
+}
+
 void ProposeRemainder(const HloInstruction& root, RuleContext& context,
                       std::vector<Proposal>& proposals) {
   if (root.opcode() != HloOpcode::kRemainder ||
       !IsFunctionOfFloats(root, context) || !MayBeWritten(root)) {
     return;
   }
+  if (IsWholePowerOfTwo(context.Known(*root.operand(1)))) return;
   const HloInstruction* divisor = root.operand(1);
   // A number is broadcast in each branch, rather than written to memory.
   if (divisor->opcode() == HloOpcode::kBroadcast &&

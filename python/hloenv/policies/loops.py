@@ -34,6 +34,9 @@ _LIBRARY_NS = 350.0
 # for it; nor for columns of a slice. Other reductions are the same loops in both.
 _LIBRARY_REDUCED_NS = 0.25
 _REDUCED_NS = 0.7
+# For each element of a reduction of several arrays, such as an argmax: a loop of
+# compares, which LLVM vectorizes in a function of its own.
+_SEVERAL_NS, _SEVERAL_IN_KERNEL_NS = 0.6, 2.5
 # To run a scatter's update as an iteration of a loop inside a kernel.
 _UPDATE_NS = 40.0
 # For each product of a dot of f32: in a library; and in a kernel, if LLVM unrolls the
@@ -288,6 +291,9 @@ class _Estimate:
             if name == "scatter":
                 return self._of_scatter(inner)
         time = self._of_operation(node, "fusion")
+        for inner, name in zip(inside, names, strict=True):
+            if name == "reduce":
+                self._add_reduced(time, inner)
         is_library = graph.fusion_kind[node] == self._library_kind
         if is_library or "dynamic-slice" in names:
             for inner, name in zip(inside, names, strict=True):
@@ -328,7 +334,19 @@ class _Estimate:
         work = size * _BYTE_NS + flops * _FLOP_NS
         work += float(graph.transcendentals[node]) * _TRANSCENDENTAL_NS
         lost = size * _LOST_THREADS_NS if size > _MAX_BYTES else 0.0
-        return _Time(_THUNK_NS + work, _STEP_NS + work + lost)
+        time = _Time(_THUNK_NS + work, _STEP_NS + work + lost)
+        if opcode == "reduce":
+            self._add_reduced(time, node)
+        return time
+
+    def _add_reduced(self, time: _Time, node: int) -> None:
+        """Adds what a reduction takes beside its bytes if it is of several arrays."""
+        graph = self._graph
+        first, end = graph.in_offsets[node : node + 2]
+        if end - first > 2:
+            elements = float(graph.element_count[graph.edge_sources[first]])
+            time.thunks += elements * _SEVERAL_NS
+            time.kernel += elements * _SEVERAL_IN_KERNEL_NS
 
     def _of_dot(self, node: int) -> _Time:
         batch, lhs, rhs, contracted, dimension = self._dots[node].tolist()
