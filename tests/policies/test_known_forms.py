@@ -120,6 +120,33 @@ ENTRY main {{
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "terms", "read_by", "expected"),
+    [
+        (1, 64, 64, "add(d, b)", "matrix_first"),  # as in the cell of a network
+        (1, 16, 48, "add(d, b)", "matrix_first"),
+        (1, 512, 16, "add(d, b)", "separate"),
+        (1, 8, 8, "add(d, b)", None),
+        (2, 64, 64, "add(d, b)", None),
+        (1, 64, 64, "multiply(d, b)", None),
+    ],
+)
+def test_of_one_row_to_which_something_is_added(
+    rows, columns, terms, read_by, expected
+):
+    text = f"""HloModule dot
+ENTRY main {{
+  x = f32[{rows},{terms}] parameter(0)
+  w = f32[{columns},{terms}] parameter(1)
+  b = f32[{rows},{columns}] parameter(2)
+  d = f32[{rows},{columns}] dot(x, w), lhs_contracting_dims={{1}},
+    rhs_contracting_dims={{1}}
+  ROOT r = f32[{rows},{columns}] {read_by}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
     ("kind", "count", "expected"),
     [
         ("f32", 8, None),  # for which XLA has partial sorts

@@ -26,6 +26,8 @@ DOT_ATTRIBUTES = (
 _TRANSPOSE = opcodes().index("transpose")
 # Rules of which one at least is offered for the transposition of a dot.
 OF_TRANSPOSED = frozenset((SWAPPED, FIRST_TRANSPOSED))
+# For products of few rows with a transposed matrix.
+OF_FEW_ROWS = frozenset(("matrix_first", "separate"))
 
 # Products of matrices, from which multiplications were faster; and rows of products
 # with a matrix of few rows, by the columns of that, where not all were faster.
@@ -35,8 +37,10 @@ _COLUMNS_OF = {2: range(9), 8: range(2, 17)}
 # Elements of a column, and of a row, up to which their product was faster written out.
 _SMALL_OUTER = 4
 # Rows of a product with a transposed matrix; elements of the matrix from which another
-# form was faster; and columns for each term, up to which that was the matrix first.
+# form was faster; and columns for each term, up to which that was the matrix first. Of
+# one row, to whose product something is added, from fewer elements.
 _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
+_ADDED_MATRIX = 2**8
 # Elements of the matrices of batched products of one row, from which swapped operands
 # or a loop over a batch dimension were faster.
 _LARGE_MATRICES = 2**16
@@ -88,6 +92,16 @@ def is_read_across(graph: HloGraph, dot: int, product: int) -> bool:
     return False
 
 
+def is_small_row(sizes: list[int]) -> bool:
+    """Whether a product of few rows has another form only where something is added.
+
+    Args:
+        sizes: `DOT_ATTRIBUTES` of the dot.
+    """
+    batch, rows, columns, terms = sizes
+    return batch == rows == 1 and terms * columns < _LARGE_MATRIX
+
+
 def dot_forms(
     graph: HloGraph, node: int, sizes: list[int], offered: Collection[str]
 ) -> tuple[str, ...]:
@@ -129,7 +143,7 @@ def _flat_forms(graph: HloGraph, node: int, sizes: list[int]) -> tuple[str, ...]
 def _real_forms(sizes: list[int]) -> tuple[str, ...]:
     batch, rows, columns, terms = sizes
     if batch == 1 and rows <= _FEW_DOT_ROWS:
-        if terms * columns < _LARGE_MATRIX:
+        if terms * columns < (_ADDED_MATRIX if rows == 1 else _LARGE_MATRIX):
             return ()
         is_wide = columns > _MANY_COLUMNS * terms
         return ("separate",) if is_wide else ("matrix_first",)

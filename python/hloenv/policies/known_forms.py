@@ -24,9 +24,11 @@ from .base import register_policy
 from .convolution_sizes import ABSENT, CONVOLUTION_ATTRIBUTES, convolution_at
 from .dot_sizes import (
     DOT_ATTRIBUTES,
+    OF_FEW_ROWS,
     OF_TRANSPOSED,
     dot_forms,
     is_read_across,
+    is_small_row,
     operands_of,
     transposed_dot,
     transposed_dot_forms,
@@ -264,6 +266,11 @@ class KnownForms:
                         (rule in _FUSED_RULES and readers.repeat(place))
                         or (rule in _WIDE_RULES and large_values.starts_with(node))
                         or (rule in _OF_LIBRARY and readers.reduce(place))
+                        or (
+                            rule in OF_FEW_ROWS
+                            and is_small_row(block[node, _DOT_COLUMNS].tolist())
+                            and not readers.add(place)
+                        )
                     )
                     if not is_slower:
                         apart = f"{rule}_apart"

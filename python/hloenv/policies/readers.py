@@ -184,6 +184,11 @@ class Readers:
                     left.append(reader)
         return readers, not left
 
+    def add(self, node: int) -> bool:
+        """Whether something is added to `node`."""
+        readers = [each for each in self.of(node) if self._is_counted[each]]
+        return any(self._opcodes[self._graph.opcode[each]] == "add" for each in readers)
+
     def branch(self, node: int) -> bool:
         """Whether XLA, if it fuses `node` with its readers, computes it several times.
 
