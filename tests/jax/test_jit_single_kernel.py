@@ -10,7 +10,7 @@ import pytest
 
 import hloenv
 from hloenv.hlo.module import read_trusted
-from hloenv.jax import injection
+from hloenv.jax import auto, injection, timed_call
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -126,3 +126,17 @@ def test_a_module_that_only_jaxlib_compiles_is_tried():
     fast(x)
     np.testing.assert_allclose(fast(x), jax.grad(loss)(x), rtol=1e-5, atol=1e-6)
     assert "crashed" not in fast.explain()
+
+
+@pytest.mark.parametrize(("call_ns", "is_tried"), [(1, True), (10**9, False)])
+def test_kernels_that_save_nothing_of_a_call_are_not_compiled(
+    arguments, monkeypatch, call_ns, is_tried
+):
+    compiled = []
+    monkeypatch.setattr(timed_call, "run_of", lambda _: call_ns)
+    monkeypatch.setattr(auto, "check_compiles", lambda *_, **__: compiled.append(1))
+    fast = hloenv.jit(dots, remember=False)
+    check(jax.jit(dots)(*arguments), fast(*arguments))
+    assert bool(compiled) == is_tried
+    reasons = [each.reason for each in fast.considered]
+    assert ("no rule applies to a loop of jaxlib's module" in reasons) != is_tried

@@ -15,6 +15,7 @@ from ..hlo.passes import run_passes
 from ..policies import get_policy
 from ..policies.known_calls import CALL_PASSES
 from ..policies.known_forms import FORM_PASSES
+from ..policies.loops import SmallLoops
 from ..process import child
 from ..runtime.jaxlib.options import are_wrong, can_keep_compiled
 from ..runtime.jaxlib.stablehlo import call_module
@@ -31,7 +32,10 @@ from .stages import Stages, has_loops
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
 _CALLS = CALL_PASSES, "known-calls"
-_KERNELS = ("single-kernel",), "small-loops"
+_KERNELS = ("single-kernel",)
+# What kernels of loops save at least, by estimate, as a share of a call of the plain
+# function: compiling them takes several times as long as that.
+_MIN_SAVED = 0.01
 # jax lowers the body of a loop, and what a gradient keeps, as calls; and twice what is
 # written twice, of which jaxlib's compiler computes one.
 INLINING = ("call-inliner", "tuple-simplifier", "cse")
@@ -120,6 +124,10 @@ class Auto:
         )
         if stages.donates or not has_loops(module):
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
+        else:
+            kernels = replace(
+                kernels, prepare=functools.partial(_worth_it, kernels, stages)
+            )
         both = None
         if forms is not None and kernels.replace is not None:
             both = replace(forms, name=_BOTH, replace=kernels.replace)
@@ -387,18 +395,30 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
     return replace(decided, module=module) if decided.num_accepted else None
 
 
-def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:
+def _worth_it(kernels: Attempt, stages: Stages) -> Attempt:
+    """As kernels that save enough of a call, whose time is known then."""
+    min_gain_ns = _MIN_SAVED * stages.plain_ns()
+    kernels_alone = functools.partial(
+        kernels_of, is_safe=stages.is_safe, min_gain_ns=min_gain_ns
+    )
+    return replace(kernels, replace=kernels_alone, prepare=None)
+
+
+def kernels_of(
+    theirs: HloModule, *, is_safe: bool, min_gain_ns: float = 0.0
+) -> Decided:
     """Decides the loops of a module of jaxlib's: those of small operations.
 
     Args:
         theirs: in front of jaxlib's scheduler.
         is_safe: whether the result is known to compile.
+        min_gain_ns: what they must save of a call, by estimate.
 
     Raises:
         NotReplacedError: no rule applies, or the result does not compile.
     """
-    passes, policy = _KERNELS
-    decided = decide(theirs, get_policy(policy), as_pipelines(passes), route="jaxlib")
+    policy = SmallLoops(min_gain_ns=min_gain_ns)
+    decided = decide(theirs, policy, as_pipelines(_KERNELS), route="jaxlib")
     if decided.num_accepted == 0:
         raise NotReplacedError("no rule applies to a loop of jaxlib's module")
     if any(label.endswith(_NEEDS_COPIES) for label in decided.accepted):

@@ -182,6 +182,11 @@ def exceeds(
     return _too_long(seconds)
 
 
+def run_of(call: Call) -> int:
+    """Nanoseconds of one call."""
+    return _sample(require_jax("hloenv.jit"), call, 1)
+
+
 def time_of(call: Call) -> int:
     """Nanoseconds of the faster of two calls, after one that is not timed."""
     jax = require_jax("hloenv.jit")

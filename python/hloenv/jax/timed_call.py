@@ -17,6 +17,7 @@ from .compare import (
     Running,
     compare,
     exceeds,
+    run_of,
     time_of,
     too_large,
 )
@@ -147,6 +148,11 @@ class TimedCall:
             stages.lowered.compile()  # in jax's cache, where `plain` finds it
             reason = exceeds(plain, self._budget, running, is_promising=is_promising)
         return reason
+
+    @functools.cached_property
+    def run_ns(self) -> int:
+        """Nanoseconds of one run of the plain function."""
+        return run_of(self.plain)
 
     def is_short_for(self, attempt: Attempt) -> bool:
         """Whether it takes so little time that an attempt cannot be faster."""

@@ -105,9 +105,16 @@ class SmallLoops:
     undecided.
     """
 
-    def __init__(self, *, everywhere: bool = False) -> None:
-        """Accepts runs in loops only, or also those outside of loops."""
+    def __init__(self, *, everywhere: bool = False, min_gain_ns: float = 0.0) -> None:
+        """Sets what is accepted.
+
+        Args:
+            everywhere: also runs outside of loops.
+            min_gain_ns: what all that is accepted must save of a call; nothing is if
+                it saves less.
+        """
         self._everywhere = everywhere
+        self._min_gain_ns = min_gain_ns
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
         """[A] the choice of the first rule of single-kernel, or -1 (undecided)."""
@@ -120,14 +127,18 @@ class SmallLoops:
         }
         if found:
             estimate = _Estimate(alternatives.graph)
+            total_ns = 0.0
             for index, choice in found.items():
                 is_run = alternatives[index].choices[choice].rule == _RUN
                 if is_run:
-                    pays = estimate.run_pays(index, choice, self._everywhere)
+                    gain_ns = estimate.run_gain(index, choice, self._everywhere)
                 else:
-                    pays = estimate.loop_pays(index)
-                if pays:
+                    gain_ns = estimate.loop_gain(index)
+                if gain_ns:
                     decisions[index] = choice
+                total_ns += gain_ns
+            if total_ns < self._min_gain_ns:
+                decisions[list(found)] = -1
         return decisions
 
 
@@ -148,9 +159,11 @@ class LowOverhead:
         return decisions
 
 
-def _pays(time: _Time, runs: float) -> bool:
+def _gain(time: _Time, runs: float) -> float:
+    """Nanoseconds of a call that a kernel saves; 0 if that is too little."""
     gain = (time.thunks - time.kernel) * runs
-    return gain > _MIN_GAIN_NS and time.thunks > _MIN_SPEEDUP * time.kernel
+    pays = gain > _MIN_GAIN_NS and time.thunks > _MIN_SPEEDUP * time.kernel
+    return gain if pays else 0.0
 
 
 class _Estimate:
@@ -166,28 +179,28 @@ class _Estimate:
         self._times: dict[int, _Time] = {}
         self._sizes: dict[int, int] = {}
 
-    def loop_pays(self, alternative: int) -> bool:
-        """Whether the loop that is the original of an alternative should change."""
+    def loop_gain(self, alternative: int) -> float:
+        """What a kernel of the original of an alternative saves, as of `_gain`."""
         loop = self._graph.choice_node(alternative, 0)
         if self._size_of(loop) > _MAX_INSTRUCTIONS:
-            return False
-        return _pays(self._of_node(loop), 1.0)
+            return 0.0
+        return _gain(self._of_node(loop), 1.0)
 
-    def run_pays(self, alternative: int, choice: int, everywhere: bool) -> bool:
-        """Whether a run should be the call that a choice makes of it."""
+    def run_gain(self, alternative: int, choice: int, everywhere: bool) -> float:
+        """What the call saves that a choice makes of a run, as of `_gain`."""
         graph = self._graph
         node = graph.choice_node(alternative, choice)
         while self._opcodes[graph.opcode[node]] != "call":  # an element of its result
             node = int(graph.edge_sources[graph.in_offsets[node]])
         runs = self._runs_of(int(graph.computation[node]))
         if runs <= 1 and not everywhere:
-            return False
+            return 0.0
         (region,) = self._callees[node]
         time = _Time(0.0, _THUNK_NS)
         begin, end = graph.computation_offsets[region : region + 2]
         for each in range(int(begin), int(end)):
             time.add(self._of_node(each))
-        return _pays(time, runs)
+        return _gain(time, runs)
 
     def _runs_of(self, computation: int) -> float:
         """How often a computation runs in a call of the module."""
