@@ -17,7 +17,7 @@ _MIN_GAIN_OF_ANOTHER = 1.05
 # What each option of jaxlib's code generator must gain, as later signatures have none.
 _MIN_GAIN_OF_OPTION = 1.02
 # Up to which speed-up and slow-down nothing has changed, and the ends of its interval.
-_SAME = 1.03, 1.1
+_SAME = 1.05, 1.15
 
 
 @dataclass
