@@ -397,11 +397,11 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
 
 def _worth_it(kernels: Attempt, stages: Stages) -> Attempt:
     """As kernels that save enough of a call, whose time is known then."""
+    # With other options, it has been compiled without them.
+    is_safe = stages.is_safe or bool(stages.gained.get(kernels.name))
     min_gain_ns = _MIN_SAVED * stages.plain_ns()
-    kernels_alone = functools.partial(
-        kernels_of, is_safe=stages.is_safe, min_gain_ns=min_gain_ns
-    )
-    return replace(kernels, replace=kernels_alone, prepare=None)
+    of_loops = functools.partial(kernels_of, is_safe=is_safe, min_gain_ns=min_gain_ns)
+    return replace(kernels, replace=of_loops, prepare=None)
 
 
 def kernels_of(
