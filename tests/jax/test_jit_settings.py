@@ -115,7 +115,11 @@ def test_the_fastest_form_is_tried_with_them(wide, results, options, is_form):
     assert (kept.options, kept.accepted) == (one.options, one.accepted)
 
 
-def test_loops_as_one_kernel_may_have_them(wide):
+def test_loops_as_one_kernel_may_have_them(wide, monkeypatch):
+    checked, check = [], auto.check_compiles
+    monkeypatch.setattr(
+        auto, "check_compiles", lambda *a, **b: checked.append(check(*a, **b))
+    )
     # The loop, the wheel's code twice, and the first of these with wider vectors.
     wide += [FASTER, SLOWER, SLOWER, FASTEST]
     fast = hloenv.jit(LOOP)
@@ -123,6 +127,7 @@ def test_loops_as_one_kernel_may_have_them(wide):
         assert_same(fast(MATRIX, NOISES), jax.jit(LOOP)(MATRIX, NOISES))
     (one,) = fast.decided
     assert (one.options, one.route) == (TEXT, "jaxlib")
+    assert len(checked) == 1  # in a child process
 
 
 def test_another_compilers_code_is_not_tried_with_them(wide):

@@ -39,7 +39,7 @@ class Attempt:
         replace: for modules of jaxlib's; None leaves them.
         reason: why it need not be compiled; empty if it is to be tried.
         options: of jaxlib's compiler.
-        prepare: makes the attempt that is to be tried; None if it is this one.
+        prepare: makes of it the attempt that is to be tried; None if it is this one.
         discard: frees what was made for it, if it is not used.
         is_promising: whether it has forms that have made programs many times as fast.
         min_ns: what a call of plain jax.jit takes at least if it may be faster.
@@ -51,7 +51,7 @@ class Attempt:
     replace: Replace | None = None
     reason: str = ""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
-    prepare: Callable[[], Attempt] | None = None
+    prepare: Callable[[Attempt], Attempt] | None = None
     discard: Callable[[], None] | None = None
     is_promising: bool = False
     min_ns: float = 0.0

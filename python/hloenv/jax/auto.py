@@ -26,7 +26,7 @@ from .library import left_out_of, options_for
 from .onednn import CACHE_IS_ON, has_onednn, is_cache_on
 from .overhead import for_wheel, may_be_short
 from .replacements import NotReplacedError
-from .settings import SETTINGS, min_ns_of, settings_for
+from .settings import SETTINGS, min_ns_of, settings_for, split_name
 from .stages import Stages, has_loops
 
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
@@ -125,9 +125,7 @@ class Auto:
         if stages.donates or not has_loops(module):
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
         else:
-            kernels = replace(
-                kernels, prepare=functools.partial(_worth_it, kernels, stages)
-            )
+            kernels = replace(kernels, prepare=functools.partial(_worth_it, stages))
         both = None
         if forms is not None and kernels.replace is not None:
             both = replace(forms, name=_BOTH, replace=kernels.replace)
@@ -188,13 +186,12 @@ class Auto:
             stages.has_scan and name == _WHEEL_FORMS
         )
         if is_worth_it and stages.wanted != _WHEEL_AS_IT_IS:
-            prepare = functools.partial(_compiled, Attempt(name, decided), stages)
+            prepare = functools.partial(_compiled, stages)
             yield Attempt(name, decided, prepare=prepare)
         # Steps in sequence may lose on several cores.
         if may_be_plain and not stages.gained.get(name):
-            attempt = Attempt(_WHEEL_AS_IT_IS, as_it_is)
-            prepare = functools.partial(_compiled, attempt, stages)
-            yield replace(attempt, prepare=prepare)
+            prepare = functools.partial(_compiled, stages)
+            yield Attempt(_WHEEL_AS_IT_IS, as_it_is, prepare=prepare)
 
     def _by_onednn(self, stages: Stages) -> Iterator[Attempt]:
         """What is faster there by oneDNN: convolutions, products of bf16; and forms."""
@@ -324,7 +321,7 @@ def _are_used(stages: Stages) -> bool:
     return together or stages.wanted == _WHEEL_FORMS
 
 
-def _compiled(attempt: Attempt, stages: Stages) -> Attempt:
+def _compiled(stages: Stages, attempt: Attempt) -> Attempt:
     """As a call of what the wheel's XLA compiles."""
     decided = attempt.decided
     is_final = decided.route == "wheel"
@@ -395,10 +392,10 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
     return replace(decided, module=module) if decided.num_accepted else None
 
 
-def _worth_it(kernels: Attempt, stages: Stages) -> Attempt:
+def _worth_it(stages: Stages, kernels: Attempt) -> Attempt:
     """As kernels that save enough of a call, whose time is known then."""
     # With other options, it has been compiled without them.
-    is_safe = stages.is_safe or bool(stages.gained.get(kernels.name))
+    is_safe = stages.is_safe or bool(stages.gained.get(split_name(kernels.name)[0]))
     min_gain_ns = _MIN_SAVED * stages.plain_ns()
     of_loops = functools.partial(kernels_of, is_safe=is_safe, min_gain_ns=min_gain_ns)
     return replace(kernels, replace=of_loops, prepare=None)

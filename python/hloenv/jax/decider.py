@@ -461,7 +461,7 @@ class Decider:
             can_loop: whether values decide how long a call takes.
         """
         if attempt.prepare is not None:
-            attempt = attempt.prepare()
+            attempt = attempt.prepare(attempt)
             if attempt.reason:  # its module may be none that can be named
                 return Trial(
                     *(attempt.name, attempt.decided, self._inside, None),

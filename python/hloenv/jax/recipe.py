@@ -230,9 +230,9 @@ class Recipe:
         attempt = Attempt("tuned", decided, options=self.options)
         if self.backend == "wheel":
 
-            def prepare() -> Attempt:
+            def prepare(tried: Attempt) -> Attempt:
                 function, discard = compiled_by_wheel(applied, stages, is_safe=True)
-                return dataclasses.replace(attempt, function=function, discard=discard)
+                return dataclasses.replace(tried, function=function, discard=discard)
 
             return dataclasses.replace(attempt, prepare=prepare)
         if self.pipeline == "wheel":
