@@ -183,8 +183,12 @@ def exceeds(
 
 
 def run_of(call: Call) -> int:
-    """Nanoseconds of one call."""
-    return _sample(require_jax("hloenv.jit"), call, 1)
+    """Nanoseconds of one call; of the fastest of three where that may be delayed."""
+    jax = require_jax("hloenv.jit")
+    found = _sample(jax, call, 1)
+    if found > _MAX_DELAY_NS:
+        return found
+    return min(found, *(_sample(jax, call, 1) for _ in range(2)))
 
 
 def time_of(call: Call) -> int:
