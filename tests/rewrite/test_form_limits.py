@@ -87,6 +87,42 @@ def test_what_is_compared_with_its_maximum_stays_in_memory(operation, sizes, los
     assert lost in rules(plain, *passes)
 
 
+PEAKS = """HloModule peaks
+
+ENTRY main {
+  x = f32[1,40,60,INPUTS] parameter(0)
+  k = f32[3,3,INPUTS,1] parameter(1)
+  y = f32[1,40,60,1] convolution(x, k), window={size=3x3 pad=1_1x1_1},
+    dim_labels=b01f_01io->b01f
+  zero = f32[] constant(0)
+  p = f32[1,42,60,1] pad(y, zero), padding=0_0x1_1x0_0x0_0
+  above = f32[1,40,60,1] slice(p), slice={[0:1],[0:40],[0:60],[0:1]}
+  is_peak = pred[1,40,60,1] compare(y, above), direction=GE
+  zeros = f32[1,40,60,1] broadcast(zero), dimensions={}
+  ROOT r = f32[1,40,60,1] select(is_peak, y, zeros)
+}
+"""
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("inputs", "rule"), [(1, "taps_apart"), (3, "terms")])
+def test_a_call_may_be_compared_with_itself(inputs, rule):
+    """Both sides read the same numbers from memory."""
+    text = PEAKS.replace("INPUTS", str(inputs))
+    assert rules(text, "convolution-forms") == {rule}
+    module = hloenv.HloModule.from_text(text)
+    alternatives = hloenv.HloEnv(module).get_alternatives("convolution-forms")
+    assert get_policy("known-forms")(alternatives).tolist() == [1]
+    given = hloenv.random_inputs(module)
+    given[0][:] = np.round(given[0])  # so that neighbours are often equal
+    given[1][:] = np.round(given[1])
+    wanted, found = (
+        hloenv.compile(each, isolate=False, engine="jaxlib")(*given)[0]
+        for each in (module, alternatives.apply([1]))
+    )
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize(
     ("reducer", "start"),
     [

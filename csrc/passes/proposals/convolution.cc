@@ -51,8 +51,8 @@ Labelled GroupsFirst(const Labelled& array) {
 }  // namespace
 
 std::optional<Convolution> Convolution::Of(const HloInstruction& instruction,
-                                           RuleContext& context) {
-  std::optional<Convolution> result = OfAnyPadding(instruction, context);
+                                           RuleContext& context, Form form) {
+  std::optional<Convolution> result = OfAnyPadding(instruction, context, form);
   if (!result.has_value()) return std::nullopt;
   double padded = result->num_elements();
   for (const SpatialDimension& each : result->spatial_) {
@@ -64,7 +64,7 @@ std::optional<Convolution> Convolution::Of(const HloInstruction& instruction,
 }
 
 std::optional<Convolution> Convolution::OfAnyPadding(
-    const HloInstruction& instruction, RuleContext& context) {
+    const HloInstruction& instruction, RuleContext& context, Form form) {
   if (instruction.opcode() != xla::HloOpcode::kConvolution ||
       !IsPlain(instruction) || instruction.operand_count() != 2 ||
       !HasUsualPrecision(instruction.precision_config())) {
@@ -77,7 +77,8 @@ std::optional<Convolution> Convolution::OfAnyPadding(
       !IsFullArray(instruction.shape()) || !IsFullArray(input.shape()) ||
       !IsFullArray(kernel.shape()) ||
       !HasExactTypes(input.shape(), kernel.shape(), instruction.shape()) ||
-      context.ExtremesOf(kernel).large() || context.IsCompared(instruction)) {
+      context.ExtremesOf(kernel).large() ||
+      (form == Form::kFused && context.IsCompared(instruction))) {
     return std::nullopt;
   }
   Convolution result;

@@ -49,19 +49,26 @@ std::vector<Index> IndicesBelow(const Index& sizes);
 
 class Convolution {
  public:
+  // Whether XLA may compute the form once for each of its readers, or it is in
+  // a call that it does not inline: all read the same bits then.
+  enum class Form { kFused, kApart };
+
   // None if the rules do not apply to `instruction`: another operation, more
   // than three spatial dimensions, empty or dynamic arrays, padding that
   // removes all of the input or is much larger than that, a type in which sums
   // are not exact (HasExactTypes), a result that is compared with its own
-  // maximum (RuleContext), or a kernel that may contain huge constants of the
-  // module. Products of those with the zeros of the padding may not be finite.
-  // The order of the sums is free: XLA specifies none for a convolution.
+  // maximum (RuleContext) unless the form is apart, or a kernel that may
+  // contain huge constants of the module. Products of those with the zeros of
+  // the padding may not be finite. The order of the sums is free: XLA specifies
+  // none for a convolution.
   static std::optional<Convolution> Of(const xla::HloInstruction& instruction,
-                                       RuleContext& context);
+                                       RuleContext& context,
+                                       Form form = Form::kFused);
   // The same where the dilated input with its padding may be of any size, for
   // rules that do not make it.
   static std::optional<Convolution> OfAnyPadding(
-      const xla::HloInstruction& instruction, RuleContext& context);
+      const xla::HloInstruction& instruction, RuleContext& context,
+      Form form = Form::kFused);
   // Whether a rule may make an array of so many elements.
   bool Fits(double elements) const;
 

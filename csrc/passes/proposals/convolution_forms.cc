@@ -93,8 +93,9 @@ struct TapsForm {
 };
 
 std::optional<TapsForm> TapsFormOf(const HloInstruction& root,
-                                   RuleContext& context) {
-  const std::optional<Convolution> found = Convolution::Of(root, context);
+                                   RuleContext& context,
+                                   Convolution::Form form) {
+  const std::optional<Convolution> found = Convolution::Of(root, context, form);
   if (!found.has_value() || found->num_taps() == 1) return std::nullopt;
   const bool has_dots = found->inputs() > 1;
   if (found->num_taps() > (has_dots ? kMaxTapsOfDots : kMaxTaps)) {
@@ -138,7 +139,8 @@ absl::StatusOr<HloInstruction*> BuildTerms(const Convolution& convolution,
 
 void ProposeTerms(const HloInstruction& root, RuleContext& context,
                   std::vector<Proposal>& proposals) {
-  const std::optional<Convolution> found = Convolution::Of(root, context);
+  const std::optional<Convolution> found =
+      Convolution::Of(root, context, Convolution::Form::kApart);
   if (!found.has_value() || found->groups() > 1 || found->inputs() == 1 ||
       found->num_taps() == 1 || found->inputs() > kMaxFeatures ||
       found->num_taps() * found->inputs() > kMaxFeatureProducts) {
@@ -157,7 +159,8 @@ void ProposeTerms(const HloInstruction& root, RuleContext& context,
 
 void ProposeTaps(const HloInstruction& root, RuleContext& context,
                  std::vector<Proposal>& proposals) {
-  std::optional<TapsForm> form = TapsFormOf(root, context);
+  std::optional<TapsForm> form =
+      TapsFormOf(root, context, Convolution::Form::kFused);
   if (!form.has_value()) return;
   Propose(TapsRule(), root, {root.operand(0), root.operand(1)},
           std::move(form->build), proposals);
@@ -165,7 +168,8 @@ void ProposeTaps(const HloInstruction& root, RuleContext& context,
 
 void ProposeTapsApart(const HloInstruction& root, RuleContext& context,
                       std::vector<Proposal>& proposals) {
-  const std::optional<TapsForm> form = TapsFormOf(root, context);
+  const std::optional<TapsForm> form =
+      TapsFormOf(root, context, Convolution::Form::kApart);
   if (!form.has_value() || form->has_dots) return;  // dots are no kernels
   Propose(
       TapsApartRule(), root, {root.operand(0), root.operand(1)},
