@@ -51,40 +51,10 @@ constexpr double kMaxCounted = 64;
 // expression that is computed again is worth keeping.
 constexpr int64_t kFunctionCost = 12;
 constexpr int64_t kMinRepeated = 12;
+// Gathers from which on it is worth it: each takes long itself.
+constexpr size_t kMinGathers = 6;
 // Slices, each of about a whole, from which on a concatenation is worth it.
 constexpr int64_t kMinPlaces = 4;
-
-// About how many additions one element of an operation takes.
-int64_t CostOf(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kAtan2:
-    case HloOpcode::kCbrt:
-    case HloOpcode::kCos:
-    case HloOpcode::kErf:
-    case HloOpcode::kExp:
-    case HloOpcode::kExpm1:
-    case HloOpcode::kLog:
-    case HloOpcode::kLog1p:
-    case HloOpcode::kLogistic:
-    case HloOpcode::kPower:
-    case HloOpcode::kRemainder:
-    case HloOpcode::kSin:
-    case HloOpcode::kTan:
-    case HloOpcode::kTanh:
-      return kFunctionCost;
-    case HloOpcode::kDivide:
-    case HloOpcode::kRsqrt:
-    case HloOpcode::kSqrt:
-      return 4;
-    case HloOpcode::kBroadcast:
-    case HloOpcode::kConstant:
-    case HloOpcode::kConvert:
-    case HloOpcode::kReshape:
-      return 0;
-    default:
-      return 1;
-  }
-}
 
 // Elements of the last dimension up to which a concatenation along it is slow,
 // and below which it is, too, where its parts are in memory.
@@ -118,6 +88,9 @@ struct PlaceReaders {
   // What moves its elements, in order of their ids; a concatenation in place of
   // its slices, of which each element is read from one.
   std::vector<const HloInstruction*> moving;
+  // Gathers, each of which may be in a kernel of its own; what they read is
+  // read in place, too.
+  std::vector<const HloInstruction*> gathers;
   bool is_read_in_place = false;
   bool is_complete = true;  // false: not all were looked at
 };
@@ -147,13 +120,18 @@ PlaceReaders FindReaders(const HloInstruction& instruction) {
         stack.push_back(user);
       } else {
         readers.is_read_in_place = true;
+        if (user->opcode() == HloOpcode::kGather && user->operand(0) == top) {
+          readers.gathers.push_back(user);
+        }
       }
     }
   }
-  absl::c_sort(readers.moving,
-               [](const HloInstruction* a, const HloInstruction* b) {
-                 return a->unique_id() < b->unique_id();
-               });
+  const auto by_id = [](const HloInstruction* a, const HloInstruction* b) {
+    return a->unique_id() < b->unique_id();
+  };
+  absl::c_sort(readers.moving, by_id);
+  absl::c_sort(readers.gathers, by_id);
+  if (readers.gathers.size() < kMinGathers) readers.gathers.clear();
   return readers;
 }
 
@@ -182,7 +160,7 @@ bool HasParts(const KernelCone& cone) {
   return has_parts;
 }
 
-enum class Kept { kNone, kRepeated, kBounded, kSummed, kSpread };
+enum class Kept { kNone, kRepeated, kBounded, kSummed, kSpread, kRecomputed };
 
 // What has been found out about the instructions of a computation, most of
 // which is asked for again and again.
@@ -195,14 +173,19 @@ class Cuts {
   const PlaceReaders& ReadersOf(const HloInstruction& instruction);
   double ReadsOf(const HloInstruction& instruction, int level = 0);
   int64_t ExpressionCost(const HloInstruction& instruction);
+  bool IsGathered(const HloInstruction& instruction);
   bool HasSingleReader(const HloInstruction& instruction);
   Kept KindOfJoined(const HloInstruction& instruction);
   Kept FindKind(const HloInstruction& instruction);
+  Kept KindByReaders(const HloInstruction& instruction);
 
   absl::flat_hash_map<const HloInstruction*, std::unique_ptr<PlaceReaders>>
       readers_;
   absl::flat_hash_map<std::pair<const HloInstruction*, int>, double> reads_;
-  absl::flat_hash_map<const HloInstruction*, Kept> kinds_;
+  absl::flat_hash_map<const HloInstruction*, Kept> kinds_;  // by readers
+  absl::flat_hash_map<const xla::HloComputation*,
+                      absl::flat_hash_set<const HloInstruction*>>
+      recomputed_;
 };
 
 const PlaceReaders& Cuts::ReadersOf(const HloInstruction& instruction) {
@@ -260,19 +243,34 @@ int64_t Cuts::ExpressionCost(const HloInstruction& instruction) {
          visited.size() <= kMaxVisited) {
     const HloInstruction* top = stack.back();
     stack.pop_back();
-    cost += CostOf(*top);
+    cost += ElementCost(*top);
     for (const HloInstruction* operand : top->operands()) {
       if ((operand->IsElementwise() ||
            operand->opcode() == HloOpcode::kReshape) &&
           operand->operand_count() > 0 && visited.insert(operand).second) {
         const PlaceReaders& others = ReadersOf(*operand);
-        if (others.is_complete && others.moving == readers.moving) {
+        if (others.is_complete && others.moving == readers.moving &&
+            others.gathers == readers.gathers) {
           stack.push_back(operand);
         }
       }
     }
   }
   return cost;
+}
+
+// Whether it takes long to compute for all gathers that read it.
+bool Cuts::IsGathered(const HloInstruction& instruction) {
+  const auto elements =
+      static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
+  double reads = 0;
+  for (const HloInstruction* gather : ReadersOf(instruction).gathers) {
+    const auto read =
+        static_cast<double>(xla::ShapeUtil::ElementsIn(gather->shape()));
+    reads += std::min(1.0, read / elements);
+  }
+  return std::lround(reads) >= static_cast<int64_t>(kMinGathers) &&
+         std::lround(reads) * ExpressionCost(instruction) >= kMinRepeated;
 }
 
 // Whether all that reads `instruction` reads one of its users, which is to be
@@ -285,6 +283,7 @@ bool Cuts::HasSingleReader(const HloInstruction& instruction) {
     }
     const PlaceReaders& others = ReadersOf(*user);
     return others.is_complete && others.moving == readers.moving &&
+           others.gathers == readers.gathers &&
            others.is_read_in_place == readers.is_read_in_place;
   });
 }
@@ -306,39 +305,58 @@ Kept Cuts::KindOfJoined(const HloInstruction& instruction) {
   return std::lround(reads) >= kMinPlaces ? Kept::kRepeated : Kept::kNone;
 }
 
+// Whether a kernel can have it as its result.
+bool CanBeKept(const HloInstruction& instruction) {
+  if (!instruction.IsElementwise() || instruction.operand_count() == 0 ||
+      instruction.IsRoot() || !IsPlain(instruction)) {
+    return false;
+  }
+  // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
+  return absl::c_all_of(instruction.operands(),
+                        [&](const HloInstruction* operand) {
+                          return xla::ShapeUtil::SameDimensions(
+                              operand->shape(), instruction.shape());
+                        });
+}
+
 Kept Cuts::KindOf(const HloInstruction& instruction) {
+  const Kept kind = KindByReaders(instruction);
+  if (kind != Kept::kNone) return kind;
+  const auto [found, is_new] = recomputed_.try_emplace(instruction.parent());
+  if (is_new) {
+    found->second = FindRecomputed(
+        *instruction.parent(),
+        [&](const HloInstruction& each) {
+          return KindByReaders(each) != Kept::kNone;
+        },
+        CanBeKept);
+  }
+  return found->second.contains(&instruction) ? Kept::kRecomputed : Kept::kNone;
+}
+
+Kept Cuts::KindByReaders(const HloInstruction& instruction) {
   const auto known = kinds_.find(&instruction);
   if (known != kinds_.end()) return known->second;
   return kinds_[&instruction] = FindKind(instruction);
 }
 
 Kept Cuts::FindKind(const HloInstruction& instruction) {
-  const bool is_concatenation = instruction.opcode() == HloOpcode::kConcatenate;
-  if (!(instruction.IsElementwise() || is_concatenation) ||
-      instruction.operand_count() == 0 || instruction.IsRoot() ||
-      !IsPlain(instruction)) {
-    return Kept::kNone;
-  }
+  const bool is_concatenation =
+      instruction.opcode() == HloOpcode::kConcatenate &&
+      !instruction.IsRoot() && IsPlain(instruction);
+  if (!is_concatenation && !CanBeKept(instruction)) return Kept::kNone;
   const bool is_small =
       xla::ShapeUtil::ElementsIn(instruction.shape()) < kMinKept;
   if (is_concatenation) {
     return is_small ? Kept::kNone : KindOfJoined(instruction);
   }
-  // XLA makes no kernel of a selection by a scalar, or a clamp to some, alone.
-  for (const HloInstruction* operand : instruction.operands()) {
-    if (!xla::ShapeUtil::SameDimensions(operand->shape(),
-                                        instruction.shape())) {
-      return Kept::kNone;
-    }
-  }
   if (IsSpread(instruction)) return Kept::kSpread;
   if (is_small) return Kept::kNone;
   if (IsSummed(instruction)) return Kept::kSummed;
   const PlaceReaders& readers = ReadersOf(instruction);
-  if (readers.moving.empty() || !readers.is_complete ||
-      HasSingleReader(instruction)) {
-    return Kept::kNone;
-  }
+  if (!readers.is_complete || HasSingleReader(instruction)) return Kept::kNone;
+  if (IsGathered(instruction)) return Kept::kRepeated;
+  if (readers.moving.empty()) return Kept::kNone;
   const int64_t reads = std::lround(ReadsOf(instruction));
   const int64_t cost = ExpressionCost(instruction);
   // In a concatenation, as of a roll, the expression may well be in vectors.
@@ -382,7 +400,8 @@ const Rule& RepeatedRule() {
       "repeated",
       "Keeps an elementwise array in memory of which a kernel would compute "
       "several elements for each of its own: slices, pads, concatenations and "
-      "transposes read it at several places. And a concatenation that four "
+      "transposes read it at several places, or six gathers and more. And a "
+      "concatenation that four "
       "slices and more read, as an array with a border. Floats round "
       "differently where a product is added to something: LLVM fuses both in "
       "one kernel.",
@@ -436,20 +455,68 @@ const Rule& SpreadRule() {
   return rule;
 }
 
+const Rule& RecomputedRule() {
+  static constexpr Rule rule = {
+      "recomputed",
+      "Keeps an elementwise array in memory that a kernel would compute very "
+      "many times: what reads it is read at several places, and so on, as in a "
+      "recurrence whose steps are written out and whose results are stacked. "
+      "Floats round differently, as with `repeated`.",
+      [](const HloInstruction& instruction, RuleContext& context,
+         std::vector<Proposal>& proposals) {
+        ProposeIf(Kept::kRecomputed, RecomputedRule(), instruction, context,
+                  proposals);
+      }};
+  return rule;
+}
+
 absl::Span<const Rule> FusionCutRules() {
-  static const auto* rules = new std::vector<Rule>{
-      BoundedRule(),  HaloRule(),   IterationsRule(), JoinedRule(),
-      RepeatedRule(), RoundsRule(), SpreadRule(),     SummedRule()};
+  static const auto* rules =
+      new std::vector<Rule>{BoundedRule(), HaloRule(),       IterationsRule(),
+                            JoinedRule(),  RecomputedRule(), RepeatedRule(),
+                            RoundsRule(),  SpreadRule(),     SummedRule()};
   return *rules;
 }
 
 }  // namespace
 
+int64_t ElementCost(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kAtan2:
+    case HloOpcode::kCbrt:
+    case HloOpcode::kCos:
+    case HloOpcode::kErf:
+    case HloOpcode::kExp:
+    case HloOpcode::kExpm1:
+    case HloOpcode::kLog:
+    case HloOpcode::kLog1p:
+    case HloOpcode::kLogistic:
+    case HloOpcode::kPower:
+    case HloOpcode::kRemainder:
+    case HloOpcode::kSin:
+    case HloOpcode::kTan:
+    case HloOpcode::kTanh:
+      return kFunctionCost;
+    case HloOpcode::kDivide:
+    case HloOpcode::kRsqrt:
+    case HloOpcode::kSqrt:
+      return 4;
+    case HloOpcode::kBroadcast:
+    case HloOpcode::kConstant:
+    case HloOpcode::kConvert:
+    case HloOpcode::kReshape:
+      return 0;
+    default:
+      return 1;
+  }
+}
+
 PassInfo FusionCutsPass() {
   return RulePass(
       "fusion-cuts", "hloenv::FusionCuts",
       "Proposes to keep elementwise arrays in memory that XLA's fusion would "
-      "compute again for each reader at another place, or an element at a time "
+      "compute again for each reader at another place, or for each step of a "
+      "recurrence that is written out, or an element at a time "
       "in the loop of a sum, or for each number that it is broadcast to, loops "
       "over large arrays with four iterations in each, short ones over "
       "integers as a kernel, and rolled arrays with their ends on both sides; "

@@ -35,7 +35,7 @@ _OPENING = frozenset(
     (
         *("fusion-cuts/repeated", "fusion-cuts/bounded", "fusion-cuts/joined"),
         *("fusion-cuts/halo", "fusion-cuts/summed", "fusion-cuts/spread"),
-        "reduce-forms/packed_index",
+        *("fusion-cuts/recomputed", "reduce-forms/packed_index"),
     )
 )
 # Serialized modules that are larger are not kept.

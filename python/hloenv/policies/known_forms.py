@@ -139,13 +139,14 @@ _MAX_WRITTEN = 32
 _NARROW = ("f16", "bf16")
 # Rules for arrays that fusion would compute several times, or without vectors, the best
 # first; and elements from which they were faster in memory.
-_CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread"), 2048
-# Rules whose conditions the rule itself has. One is a cut, too.
+_CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread", "recomputed"), 2048
+# Rules whose conditions the rule itself has. Two are cuts, too.
 _AS_OFFERED = (
     "blocked",
     "copies",
     "iterations",
     "prefixes",
+    "recomputed",
     "rounds",
     "scatter_into",
     "scatter_rows",
@@ -190,8 +191,9 @@ class KnownForms:
     tangent, atan2, remainders, some powers and erf of float64 become arithmetic, of
     which LLVM makes vectors, and so do triangular systems and factors of many tiny
     matrices; elementwise arrays that are read at several places are written to memory,
-    as are functions of few numbers that are broadcast to many, and rolled arrays with
-    their ends on both sides; gradients of rolls become rolls; loops over large arrays
+    as are functions of few numbers that are broadcast to many, results of steps that
+    later ones would compute again and again, and rolled arrays with their ends on both
+    sides; gradients of rolls become rolls; loops over large arrays
     do four iterations at a time, scatters into columns eight rows; short loops over
     integers, as jax draws random numbers by, are one kernel.
     Other alternatives stay undecided, so that XLA's form is kept.
