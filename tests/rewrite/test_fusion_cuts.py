@@ -376,6 +376,26 @@ def test_functions_in_concatenations_of_short_rows(width, is_offered) -> None:
 
 
 @pytest.mark.parametrize(
+    ("width", "operation", "is_offered"),
+    [(3, "abs", True), (7, "abs", True), (33, "abs", False), (3, "reverse", False)],
+)
+def test_functions_beside_what_they_are_of(width, operation, is_offered) -> None:
+    # As of points, and their sines. Many short parts are slow anyway.
+    module = module_of(
+        f"""
+    x = f32[400,{width}] parameter(0)
+    y = f32[400,2,4] parameter(1)
+    a = f32[400,2,4] {operation}(y)REVERSED
+    b = f32[400,8] reshape(a)
+    v = f32[400,8] sine(b)
+    ROOT r = f32[400,{width + 8}] concatenate(x, v), dimensions={{1}}""".replace(
+            "REVERSED", ", dimensions={0}" if operation == "reverse" else ""
+        )
+    )
+    assert cuts_of(module) == ({"v": "bounded"} if is_offered else {})
+
+
+@pytest.mark.parametrize(
     ("operation", "is_offered"),
     [
         ("clamp(low, e, low)", False),

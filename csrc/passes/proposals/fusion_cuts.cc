@@ -57,14 +57,34 @@ constexpr size_t kMinGathers = 6;
 constexpr int64_t kMinPlaces = 4;
 
 // Elements of the last dimension up to which a concatenation along it is slow,
-// and below which it is, too, where its parts are in memory.
+// and below which it is, too, where its parts are in memory. Shorter parts of
+// up to half of a row do not matter for functions of reshaped arrays, as of
+// points in front of their sines at several frequencies.
 constexpr int64_t kMinPart = 8;
 constexpr int64_t kMaxPart = 32;
 
+// Whether it is computed of a reshaped array that is computed, too.
+bool IsOfReshaped(const HloInstruction& instruction) {
+  std::vector<const HloInstruction*> found = {&instruction};
+  absl::flat_hash_set<const HloInstruction*> visited = {&instruction};
+  for (size_t i = 0; i < found.size() && i < kMaxVisited; ++i) {
+    for (const HloInstruction* operand : found[i]->operands()) {
+      if (operand->opcode() == HloOpcode::kReshape) {
+        const HloInstruction& source = *operand->operand(0);
+        if (source.IsElementwise() && source.operand_count() > 0) return true;
+      } else if (operand->IsElementwise() && visited.insert(operand).second) {
+        found.push_back(operand);
+      }
+    }
+  }
+  return false;
+}
+
 // Whether LLVM often makes no vectors of what a pad or concatenation computes:
 // where rows are padded on both sides along several dimensions, and for a
-// concatenation of short parts.
-bool HasBranches(const HloInstruction& instruction) {
+// concatenation of short parts. `read` is one of them.
+bool HasBranches(const HloInstruction& instruction,
+                 const HloInstruction& read) {
   const xla::Shape& shape = instruction.shape();
   if (instruction.opcode() == HloOpcode::kPad) {
     const auto& dimensions = instruction.padding_config().dimensions();
@@ -76,11 +96,18 @@ bool HasBranches(const HloInstruction& instruction) {
   }
   if (instruction.opcode() != HloOpcode::kConcatenate) return false;
   const auto last = static_cast<int64_t>(shape.dimensions().size()) - 1;
-  return instruction.concatenate_dimension() == last &&
-         absl::c_all_of(instruction.operands(), [&](const auto* part) {
-           const int64_t size = part->shape().dimensions(last);
-           return size >= kMinPart && size <= kMaxPart;
-         });
+  if (instruction.concatenate_dimension() != last) return false;
+  int64_t shorter = 0;
+  for (const HloInstruction* part : instruction.operands()) {
+    const int64_t size = part->shape().dimensions(last);
+    if (size > kMaxPart) return false;
+    if (size < kMinPart) shorter += size;
+  }
+  if (shorter == 0) return true;
+  const bool is_short = read.shape().dimensions().empty() ||
+                        read.shape().dimensions().back() < kMinPart;
+  return !is_short && 2 * shorter <= shape.dimensions(last) &&
+         IsOfReshaped(read);
 }
 
 // What reads an instruction, in its fusion.
@@ -369,8 +396,9 @@ Kept Cuts::FindKind(const HloInstruction& instruction) {
   const bool is_bounded =
       xla::ShapeUtil::ElementIsFloating(instruction.shape()) &&
       cost >= kFunctionCost &&
-      absl::c_any_of(readers.moving,
-                     [](const auto* each) { return HasBranches(*each); });
+      absl::c_any_of(readers.moving, [&](const auto* each) {
+        return HasBranches(*each, instruction);
+      });
   return is_bounded ? Kept::kBounded : Kept::kNone;
 }
 
