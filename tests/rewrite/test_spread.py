@@ -40,6 +40,20 @@ def test_a_table_is_kept_as_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("number", "dimension", "is_kept"),
+    [(30, 1, False), (60, 1, True), (60, 0, False), (200, 0, True)],
+)
+def test_functions_that_are_written_out_count(number, dimension, is_kept) -> None:
+    steps = ["step0 = f32[1000] multiply(a, a)"]
+    steps += [f"step{i} = f32[1000] add(step{i - 1}, a)" for i in range(1, number)]
+    text = TABLE.replace("f = f32[1000] cosine(a)", "\n  ".join(steps))
+    text = text.replace("negate(f)", f"negate(step{number - 1})")
+    if dimension == 0:  # the same number along a row
+        text = text.replace("64,1000", "1000,64").replace("={1}", "={0}")
+    assert offered(text) == (["g"] if is_kept else [])
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("cosine", "exponential"),  # takes little longer than reading

@@ -3,10 +3,12 @@
 // table of positions: a kernel that reads the broadcast computes them again for
 // each of its elements.
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "passes/proposals/cut_rules.h"
 #include "passes/proposals/fusion_rules.h"
 #include "passes/proposals/loop_rules.h"
@@ -29,6 +31,12 @@ constexpr int64_t kMinTimes = 4;
 constexpr int64_t kMinBroadcast = int64_t{1} << 14;
 // Instructions that one search looks at.
 constexpr size_t kMaxSearched = 32;
+// Operations of which it takes long to compute them again for each row, and for
+// each number of a row, of which LLVM often computes them once; and
+// instructions up to which they are counted.
+constexpr int64_t kMinOfRows = 48;
+constexpr int64_t kMinInRow = 192;
+constexpr size_t kMaxWritten = 512;
 
 // Functions that take many times as long as reading a number. Exponentials and
 // what is made of them do not.
@@ -51,15 +59,23 @@ bool IsSlowFunction(const HloInstruction& instruction) {
   }
 }
 
-// Whether one of the last operations that it is computed by is such a function.
-bool HasSlowFunction(const HloInstruction& instruction) {
+// Whether one of the last operations that it is computed by is such a function,
+// or they are at least so many, as math-forms writes one with.
+bool HasSlowFunction(const HloInstruction& instruction, int64_t least) {
   std::vector<const HloInstruction*> found = {&instruction};
-  for (size_t i = 0; i < found.size() && i < kMaxSearched; ++i) {
-    if (IsSlowFunction(*found[i]) && !IsSameInLoop(*found[i])) return true;
+  absl::flat_hash_set<const HloInstruction*> visited = {&instruction};
+  int64_t written = 0;
+  for (size_t i = 0; i < found.size() && i < kMaxWritten; ++i) {
+    if (i < kMaxSearched && IsSlowFunction(*found[i]) &&
+        !IsSameInLoop(*found[i])) {
+      return true;
+    }
+    written += ElementCost(*found[i]) > 0 ? 1 : 0;
+    if (written >= least) return !IsSameInLoop(instruction);
     for (const HloInstruction* operand : found[i]->operands()) {
       if ((operand->IsElementwise() ||
            operand->opcode() == HloOpcode::kReshape) &&
-          !absl::c_linear_search(found, operand)) {
+          visited.insert(operand).second) {
         found.push_back(operand);
       }
     }
@@ -128,7 +144,11 @@ bool IsSpread(const HloInstruction& instruction) {
       if (xla::ShapeUtil::ElementsIn(user->shape()) == elements) {
         found.push_back(user);
       } else if (ReadElements(*user) >= least) {
-        return HasSlowFunction(instruction);
+        const auto last =
+            static_cast<int64_t>(user->shape().dimensions().size()) - 1;
+        const bool is_of_rows = absl::c_linear_search(user->dimensions(), last);
+        return HasSlowFunction(instruction,
+                               is_of_rows ? kMinOfRows : kMinInRow);
       }
     }
   }
