@@ -11,6 +11,8 @@ to a JSONL file; a repeated run continues.
         --doc docs/leaderboard/jit.md
     python scripts/reports/run_jit.py --split test --extent small --modules 150 \
         --outputs numpy --doc docs/leaderboard/jit_numpy.md
+    python scripts/reports/run_jit.py --split test --extent real --budget 0 \
+        --doc docs/leaderboard/jit_unmeasured.md
     python scripts/reports/run_jit.py --split train --match resnet18x64
 """
 
