@@ -73,14 +73,14 @@ class Functions {
  private:
   void Visit(const HloInstruction& instruction, bool keeps);
   Callers CallersOf(const HloInstruction& instruction);
-  void AddPart(const HloInstruction& part, const HloInstruction& concatenation,
-               Callers& callers);
+  void VisitParts(const HloInstruction& concatenation);
   Function OfPart(const HloInstruction& slice, const Callers& callers);
 
   const absl::FunctionRef<bool(const HloInstruction&)> is_kept_;
   const absl::FunctionRef<bool(const HloInstruction&)> can_be_kept_;
-  // Where each instruction is computed.
+  // Where each instruction is computed, and what calls parts of concatenations.
   absl::flat_hash_map<const HloInstruction*, Callers> places_;
+  absl::flat_hash_map<const HloInstruction*, Callers> callers_of_parts_;
   absl::flat_hash_set<const HloInstruction*> found_;
   // Functions of what is kept: these read their operands from memory.
   absl::flat_hash_set<Function> kernels_;
@@ -126,33 +126,37 @@ bool MayBeFused(const HloInstruction& user) {
   }
 }
 
-// Adds the callers of a part of a concatenation: each part is computed in a
+// Finds the callers of each part of a concatenation, which is computed in a
 // branch of its own. XLA takes slices of one part from that part.
-void Functions::AddPart(const HloInstruction& part,
-                        const HloInstruction& concatenation, Callers& callers) {
+void Functions::VisitParts(const HloInstruction& concatenation) {
   const bool is_sliced =
       !concatenation.IsRoot() &&
       absl::c_all_of(concatenation.users(), [](const HloInstruction* user) {
         return user->opcode() == HloOpcode::kSlice;
       });
   const int64_t axis = concatenation.concatenate_dimension();
-  int64_t start = 0;
-  for (const HloInstruction* each : concatenation.operands()) {
-    const int64_t end = start + each->shape().dimensions(axis);
-    if (each == &part && !is_sliced) {
-      callers[++last_] = SumOf(places_.at(&concatenation));
-    }
-    for (const HloInstruction* slice : concatenation.users()) {
-      if (each != &part || !is_sliced) break;
-      const int64_t first = slice->slice_starts(axis);
-      const int64_t limit = slice->slice_limits(axis);
-      if (first >= start && limit <= end) {
+  const double times = SumOf(places_.at(&concatenation));
+  // Where each part begins, and the end.
+  std::vector<int64_t> starts = {0};
+  for (const HloInstruction* part : concatenation.operands()) {
+    starts.push_back(starts.back() + part->shape().dimensions(axis));
+    if (!is_sliced) callers_of_parts_[part][++last_] = times;
+  }
+  if (!is_sliced) return;
+  for (const HloInstruction* slice : concatenation.users()) {
+    const int64_t first = slice->slice_starts(axis);
+    const int64_t limit = slice->slice_limits(axis);
+    auto part = absl::c_upper_bound(starts, first) - starts.begin() - 1;
+    for (; part < concatenation.operand_count() && starts[part] < limit;
+         ++part) {
+      if (starts[part + 1] <= first) continue;  // an empty part
+      Callers& callers = callers_of_parts_[concatenation.operand(part)];
+      if (first >= starts[part] && limit <= starts[part + 1]) {
         Add(places_.at(slice), 1, callers);
-      } else if (first < end && limit > start) {
+      } else {
         callers[++last_] = SumOf(places_.at(slice));
       }
     }
-    start = end;
   }
 }
 
@@ -164,14 +168,14 @@ Callers Functions::CallersOf(const HloInstruction& instruction) {
   for (const HloInstruction* user : instruction.users()) {
     if (!IsFused(*user)) {
       callers[kInMemory] = 1;
-    } else if (user->opcode() == HloOpcode::kConcatenate) {
-      AddPart(instruction, *user, callers);
-    } else {
+    } else if (user->opcode() != HloOpcode::kConcatenate) {
       const auto read =
           static_cast<double>(xla::ShapeUtil::ElementsIn(user->shape()));
       Add(places_.at(user), std::min(1.0, read / elements), callers);
     }
   }
+  const auto parts = callers_of_parts_.find(&instruction);
+  if (parts != callers_of_parts_.end()) Add(parts->second, 1, callers);
   return callers;
 }
 
@@ -253,6 +257,9 @@ void Functions::VisitAll(const std::vector<HloInstruction*>& post_order,
                          bool keeps) {
   for (auto each = post_order.rbegin(); each != post_order.rend(); ++each) {
     Visit(**each, keeps);
+    if ((*each)->opcode() == HloOpcode::kConcatenate && IsFused(**each)) {
+      VisitParts(**each);
+    }
   }
 }
 
