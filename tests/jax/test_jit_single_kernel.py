@@ -133,7 +133,7 @@ def test_kernels_that_save_nothing_of_a_call_are_not_compiled(
     arguments, monkeypatch, call_ns, is_tried
 ):
     compiled = []
-    monkeypatch.setattr(timed_call, "run_of", lambda _: call_ns)
+    monkeypatch.setattr(timed_call, "time_of", lambda _: call_ns)
     monkeypatch.setattr(auto, "check_compiles", lambda *_, **__: compiled.append(1))
     fast = hloenv.jit(dots, remember=False)
     check(jax.jit(dots)(*arguments), fast(*arguments))

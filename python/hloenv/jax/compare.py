@@ -182,19 +182,16 @@ def exceeds(
     return _too_long(seconds)
 
 
-def run_of(call: Call) -> int:
-    """Nanoseconds of one call; of the fastest of three where that may be delayed."""
+def time_of(call: Call) -> int:
+    """Nanoseconds of a call; of the fastest of three where one may be delayed.
+
+    The two others follow a call that is not timed.
+    """
     jax = require_jax("hloenv.jit")
     found = _sample(jax, call, 1)
     if found > _MAX_DELAY_NS:
         return found
-    return min(found, *(_sample(jax, call, 1) for _ in range(2)))
-
-
-def time_of(call: Call) -> int:
-    """Nanoseconds of the faster of two calls, after one that is not timed."""
-    jax = require_jax("hloenv.jit")
-    return min(_sample(jax, call, 1, after_itself=True) for _ in range(2))
+    return min(found, *(_sample(jax, call, 1, after_itself=True) for _ in range(2)))
 
 
 def too_large(plain: Call, results: Iterable[Any]) -> str:

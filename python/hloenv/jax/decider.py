@@ -289,7 +289,7 @@ class Decider:
                     self.considered.leave(attempt.decided, reason)
                     continue
                 if too_long is None:
-                    stages.plain_ns = lambda: call.run_ns
+                    stages.plain_ns = lambda: call.plain_ns
                     too_long = call.too_long(
                         stages, running, is_promising=attempt.is_promising
                     )

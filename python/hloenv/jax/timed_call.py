@@ -17,7 +17,6 @@ from .compare import (
     Running,
     compare,
     exceeds,
-    run_of,
     time_of,
     too_large,
 )
@@ -149,15 +148,11 @@ class TimedCall:
             reason = exceeds(plain, self._budget, running, is_promising=is_promising)
         return reason
 
-    @functools.cached_property
-    def run_ns(self) -> int:
-        """Nanoseconds of one run of the plain function."""
-        return run_of(self.plain)
-
     def is_short_for(self, attempt: Attempt) -> bool:
         """Whether it takes so little time that an attempt cannot be faster."""
-        return attempt.min_ns > 0 and self._plain_ns < attempt.min_ns
+        return attempt.min_ns > 0 and self.plain_ns < attempt.min_ns
 
     @functools.cached_property
-    def _plain_ns(self) -> int:
+    def plain_ns(self) -> int:
+        """Nanoseconds of a run of the plain function."""
         return time_of(self.plain)
