@@ -54,7 +54,6 @@ _TIMEOUT_S = 900.0
 _ROUNDS = 5, 2000  # minimum, maximum
 _MAX_REASON = 90  # letters
 _BATCH_NS = 100_000
-_BUDGET = 0.5  # the default of hloenv.jit, in seconds
 _MEASURED = (
     "By default, `@hloenv.jit` decides by fixed rules (forms of operations, small "
     "loops, what jaxlib gives to its library, loops and short functions by the wheel's "
@@ -83,14 +82,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--budget",
         type=float,
-        default=_BUDGET,
-        help="of hloenv.jit, in seconds: with 0 it decides without a comparison",
+        help="of hloenv.jit, in seconds, in place of its default: with 0 it decides "
+        "without a comparison",
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def measure(record: Record, seconds: float, outputs: str, budget: float) -> Row:
+def measure(record: Record, seconds: float, outputs: str, budget: float | None) -> Row:
     """Measures one program in this process."""
     jax: Any = importlib.import_module("jax")
 
@@ -109,7 +108,7 @@ def measure(record: Record, seconds: float, outputs: str, budget: float) -> Row:
         lambda *arrays: inner(*arrays),
         keep_unused=True,
         outputs=outputs,
-        budget=budget,
+        **({} if budget is None else {"budget": budget}),
         **({"remember": False} if outputs == "jax" else {}),
     )
     begin = time.perf_counter()
@@ -242,7 +241,9 @@ def main() -> int:
         records = sample(records, arguments.modules, arguments.seed)
     words = ["--split", arguments.split, "--extent", arguments.extent]
     words += ["--seconds", str(arguments.seconds)]
-    words += ["--outputs", arguments.outputs, "--budget", str(arguments.budget)]
+    words += ["--outputs", arguments.outputs]
+    if arguments.budget is not None:
+        words += ["--budget", str(arguments.budget)]
     rows = rows_of_programs(
         records,
         Rows(arguments.rows, "fingerprint", "version", "cores", "outputs", "budget"),
