@@ -25,5 +25,9 @@ using KernelsBody =
 // The same for several results, which are arrays.
 absl::StatusOr<std::vector<xla::HloInstruction*>> AllInOwnKernels(
     absl::Span<xla::HloInstruction* const> operands, const KernelsBody& body);
+// The same as a call that XLA inlines, for proposals that read what others make
+// (Proposal::reads_decided), which are calls.
+absl::StatusOr<std::vector<xla::HloInstruction*>> AllInCall(
+    absl::Span<xla::HloInstruction* const> operands, const KernelsBody& body);
 
 }  // namespace hloenv

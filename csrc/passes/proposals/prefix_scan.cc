@@ -18,11 +18,11 @@
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/counted_loop.h"
 #include "passes/proposals/labelled.h"
+#include "passes/proposals/own_kernel.h"
 #include "passes/proposals/prefix_order.h"
 #include "passes/proposals/prefix_tree.h"
 #include "passes/proposals/reduce_rules.h"
-#include "xla/literal_util.h"
-#include "xla/primitive_util.h"
+#include "passes/proposals/row_loops.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -32,30 +32,6 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 constexpr int64_t kMaxRows = int64_t{1} << 30;
-// A row consists of parts that are apart in memory. It is read and written
-// slowly if they are more than this, and of fewer bytes each.
-constexpr int64_t kFewParts = 8;
-constexpr int64_t kLongPart = 16;
-// Bytes of a row from which on a loop of a single operation was faster, and
-// where its results are wider than its numbers.
-constexpr int64_t kLongRow = 8;
-constexpr int64_t kLongWideRow = 512;
-// Rows from which floats are added up as float64; products always are, as they
-// overflow elsewhere in another order.
-constexpr int64_t kLongLoop = 256;
-
-bool Has(const PrefixTree& tree, HloOpcode opcode) {
-  return absl::c_any_of(tree.row_dimensions, [opcode](const auto& each) {
-    return each.first->opcode() == opcode;
-  });
-}
-
-// Whether floats are joined as float64.
-bool IsWide(const PrefixTree& tree) {
-  return Has(tree, HloOpcode::kMultiply) ||
-         (tree.size >= kLongLoop &&
-          (Has(tree, HloOpcode::kAdd) || Has(tree, HloOpcode::kSubtract)));
-}
 
 // A loop that has all results of one scan.
 class PrefixLoop {
@@ -97,18 +73,11 @@ class PrefixLoop {
     std::vector<HloInstruction*> zeros;
     std::vector<HloInstruction*> first;
     for (const HloInstruction* root : roots_) {
-      HloInstruction* zero =
-          arrays[0]->AddInstruction(HloInstruction::CreateConstant(
-              xla::LiteralUtil::Zero(StoredType(root->shape()))));
-      // XLA takes `0 + x` for `x`, which is another number of negative zeros.
-      const bool is_signed =
-          !xla::ShapeUtil::ElementIsIntegral(root->shape()) &&
-          root->shape().element_type() != xla::PRED;
-      zeros.push_back(is_signed ? BarrierOf(zero) : zero);
+      zeros.push_back(ZeroBeside(arrays[0], root->shape()));
     }
     for (const size_t i : state_) {
       first.push_back(RowAt(i, arrays[PlaceOf(i)], nullptr));
-      state.push_back(Widened(first.back()));
+      state.push_back(Widened(first.back(), is_wide_));
     }
     for (size_t k = 0; k < roots_.size(); ++k) {
       xla::Shape shape = roots_[k]->shape();
@@ -173,13 +142,13 @@ class PrefixLoop {
       if (operand != tree_.operands.end()) {
         const size_t i = operand->second.element;
         images[each] = operand->second.is_second
-                           ? Widened(RowAt(i, arrays[PlaceOf(i)], at))
+                           ? Widened(RowAt(i, arrays[PlaceOf(i)], at), is_wide_)
                            : state[StateOf(i)];
       } else if (constant != tree_.constants[0].end()) {
         HloInstruction* number = index->AddInstruction(
             HloInstruction::CreateConstant(constant->second->Clone()));
         images[each] = index->AddInstruction(HloInstruction::CreateBroadcast(
-            RowShapeOf(*each), Widened(number), {}));
+            RowShapeOf(*each), Widened(number, is_wide_), {}));
       } else {
         std::vector<HloInstruction*> operands;
         for (const HloInstruction* other : each->operands()) {
@@ -202,24 +171,9 @@ class PrefixLoop {
   xla::Shape RowShapeOf(const HloInstruction& instruction) const {
     xla::Shape shape = instruction.shape();
     shape.set_dimensions(tree_.row_dimensions.at(&instruction), 1);
-    shape.set_element_type(TypeOf(shape));
+    shape.set_element_type(JoinedType(shape, is_wide_));
     return shape;
   }
-  // The type of arrays in the loop: the backend would convert whole arrays of
-  // 16 bits in each iteration.
-  static xla::PrimitiveType StoredType(const xla::Shape& shape) {
-    return AccumulationType(shape.element_type());
-  }
-  // The type in which numbers are joined.
-  xla::PrimitiveType TypeOf(const xla::Shape& shape) const {
-    const xla::PrimitiveType type = StoredType(shape);
-    if (is_wide_ && type == xla::F32) return xla::F64;
-    return is_wide_ && type == xla::C64 ? xla::C128 : type;
-  }
-  HloInstruction* Widened(HloInstruction* row) const {
-    return Converted({row, ""}, TypeOf(row->shape())).value;
-  }
-
   // One row of an array, the first if `at` is null.
   HloInstruction* RowAt(size_t element, HloInstruction* array,
                         HloInstruction* at) const {
@@ -227,20 +181,10 @@ class PrefixLoop {
     if (at == nullptr) return SliceAlong(array, dimension, 0, 1).value();
     return DynamicSliceAlong(array, dimension, at, 1);
   }
-  // The results with a row, to which the tree adds zero.
   HloInstruction* Updated(size_t result, HloInstruction* results,
                           HloInstruction* row, HloInstruction* at,
                           HloInstruction* zero) const {
-    row = Converted({row, ""}, results->shape().element_type()).value;
-    if (xla::ShapeUtil::ElementIsFloating(row->shape()) ||
-        xla::ShapeUtil::ElementIsComplex(row->shape())) {
-      HloInstruction* zeros = row->AddInstruction(
-          HloInstruction::CreateBroadcast(row->shape(), zero, {}));
-      row = row->AddInstruction(HloInstruction::CreateBinary(
-          row->shape(), HloOpcode::kAdd, row, zeros));
-    }
-    return DynamicUpdateAlong(results, tree_.dimensions[results_[result]], at,
-                              row);
+    return WithRow(results, tree_.dimensions[results_[result]], at, row, zero);
   }
 
   const PrefixTree tree_;
@@ -254,20 +198,6 @@ class PrefixLoop {
   // What computes the state, what it reads first.
   std::vector<const HloInstruction*> order_;
 };
-
-// Whether rows are fast to read and write, one at a time.
-bool HasFastRows(const PrefixTree& tree) {
-  const xla::Shape& shape = tree.elements[0]->shape();
-  int64_t parts = 1;
-  for (int64_t d = 0; d < tree.dimensions[0]; ++d) parts *= shape.dimensions(d);
-  const int64_t bytes = xla::ShapeUtil::ByteSizeOf(shape) / tree.size;
-  if (parts > kFewParts && bytes < parts * kLongPart) return false;
-  // Two operands and an operation.
-  if (tree.row_dimensions.size() > 3) return true;
-  const bool is_wide =
-      IsWide(tree) && !xla::ShapeUtil::ElementIsIntegral(shape);
-  return bytes >= (is_wide ? kLongWideRow : kLongRow);
-}
 
 // Trees of the same joins, by their last instructions in post order.
 struct Scan {
@@ -333,9 +263,11 @@ void ProposePrefixes(const HloInstruction& root, RuleContext& context,
         PrefixesRule(), scan.roots, loop.reads(),
         [loop](absl::Span<HloInstruction* const> x)
             -> absl::StatusOr<std::vector<HloInstruction*>> {
-          return loop.Build(x);
+          return AllInCall(x, [&loop](const auto& y) { return loop.Build(y); });
         },
         proposals);
+    // Gradients read the results.
+    proposals.back().reads_decided = true;
   }
 }
 

@@ -117,7 +117,7 @@ absl::Span<const Rule> ReduceFormRules() {
       SelectChainRule(), PackedIndexRule(), KeyedIndexRule(),
       ScanRule(),        ScanGroupsRule(),  PrefixesRule(),
       ScatterRowsRule(), ScatterIntoRule(), FoldedSumRule(),
-      SideBySideRule(),  SqueezedRule()};
+      SideBySideRule(),  SqueezedRule(),    PrefixGradientsRule()};
   return *rules;
 }
 

@@ -40,21 +40,22 @@ xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
                              xla::HloInstruction* initial,
                              absl::Span<xla::HloInstruction* const> terms);
 
-const Rule& PackedIndexRule();  // arg_forms.cc
-const Rule& KeyedIndexRule();   // arg_forms.cc
-const Rule& BlockedRule();      // blocked_reduce.cc
-const Rule& ColumnsRule();      // column_forms.cc
-const Rule& SideBySideRule();   // side_by_side.cc
-const Rule& SqueezedRule();     // squeezed_reduce.cc
-const Rule& FoldedRule();       // folded_reduce.cc
-const Rule& FoldedSumRule();    // folded_reduce.cc
-const Rule& WindowChainRule();  // window_forms.cc
-const Rule& DimensionsRule();   // window_forms.cc
-const Rule& SelectChainRule();  // select_forms.cc
-const Rule& PrefixesRule();     // prefix_scan.cc
-const Rule& ScanRule();         // scan_forms.cc
-const Rule& ScanGroupsRule();   // scan_forms.cc
-const Rule& ScatterIntoRule();  // scatter_into.cc
-const Rule& ScatterRowsRule();  // scatter_forms.cc
+const Rule& PackedIndexRule();      // arg_forms.cc
+const Rule& KeyedIndexRule();       // arg_forms.cc
+const Rule& BlockedRule();          // blocked_reduce.cc
+const Rule& ColumnsRule();          // column_forms.cc
+const Rule& SideBySideRule();       // side_by_side.cc
+const Rule& SqueezedRule();         // squeezed_reduce.cc
+const Rule& FoldedRule();           // folded_reduce.cc
+const Rule& FoldedSumRule();        // folded_reduce.cc
+const Rule& WindowChainRule();      // window_forms.cc
+const Rule& DimensionsRule();       // window_forms.cc
+const Rule& SelectChainRule();      // select_forms.cc
+const Rule& PrefixesRule();         // prefix_scan.cc
+const Rule& PrefixGradientsRule();  // prefix_gradients.cc
+const Rule& ScanRule();             // scan_forms.cc
+const Rule& ScanGroupsRule();       // scan_forms.cc
+const Rule& ScatterIntoRule();      // scatter_into.cc
+const Rule& ScatterRowsRule();      // scatter_forms.cc
 
 }  // namespace hloenv

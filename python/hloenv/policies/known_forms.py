@@ -145,6 +145,7 @@ _AS_OFFERED = (
     "blocked",
     "copies",
     "iterations",
+    "prefix_gradients",
     "prefixes",
     "recomputed",
     "rounds",
