@@ -85,6 +85,14 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
         (lambda x: jnp.log(x.var(0) + 1), [(64, 32, 32, 3)], ""),
         (lambda x: x.sum(1), [(1024, 32, 2)], "reductions"),
         (lambda x: x.sum((0, 1)), [(100, 100, 8)], ""),
+        # The same of pairs, which repeat a number for each row, or for each column too.
+        (lambda x: ((x[:, None] - x) ** 2).sum((0, 1)), [(300, 3)], "reductions"),
+        (lambda x: ((x[:, None] - x) ** 2).sum((0, 1)), [(300, 6)], ""),
+        (
+            lambda k, y, v: (k[..., None] * y * v).sum((0, 1)),
+            [(300, 300), (300, 300, 6), (6,)],
+            "reductions",
+        ),
         # The last dimensions are one row; others with them are slow in XLA's code.
         (lambda x: x.mean(), [(100_000, 16)], ""),
         (lambda x: x.max(), [(1000, 100, 3)], ""),
