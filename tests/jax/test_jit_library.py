@@ -50,6 +50,15 @@ def fusions(compiled):
     return compiled.as_text().count("__ynn_fusion")
 
 
+def rounds(count, x, y):
+    """Sums of short rows, then of long ones in a loop."""
+
+    def step(_, state):
+        return jnp.exp(y * state).sum(-1).mean()
+
+    return jax.lax.fori_loop(0, count, step, x.sum(-1).mean())
+
+
 def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
     """If another does not, this rule is to be measured again."""
     assert library.given_to_library() == {"reductions", "convolutions"}
@@ -114,6 +123,9 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
             [(10, 20_000), (3000, 3000)],
             "",
         ),
+        # In a loop, they are lost each time.
+        (functools.partial(rounds, 2), [(30_000, 3), (300, 300)], "reductions"),
+        (functools.partial(rounds, 50), [(30_000, 3), (300, 300)], ""),
         (lambda x: x.astype(jnp.int32).sum(-1), [(10_000, 3)], ""),
         (convolved, [(1, 4, 4, 512), (3, 3, 512, 512)], "convolutions"),
         (convolved, [(1, 32, 32, 4), (3, 3, 4, 4)], ""),

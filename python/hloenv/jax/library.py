@@ -83,6 +83,8 @@ _SLOWER_NS, _SLOWER_ROWS_NS = 0.3, 3.0
 # Elements of a slice above which the library is slower than XLA's code, and by how many
 # nanoseconds for each element: of an array in memory, and of one that it computes.
 _WIDE_SLICE, _SLICE_NS, _COMPUTED_SLICE_NS = 1 << 14, 0.12, 2.0
+# Iterations of a loop whose number is not known.
+_UNKNOWN_TRIPS = 16
 # Operations in a nanosecond of XLA's convolutions. With the share of its time by which
 # the library's differs: of depthwise convolutions, of grouped ones, of those of few
 # features.
@@ -136,14 +138,16 @@ class Estimate:
 
 
 def estimate(module: HloModule) -> Estimate:
-    """Estimates a module as jax lowers it; each operation of a loop counts once."""
+    """Estimates a module as jax lowers it."""
     graph = HloGraph.from_module(module)
-    flops = np.maximum(graph.flops, 0.0)
-    times = np.maximum(flops / _FLOPS, graph.output_bytes / _BYTES)
+    runs = _runs(graph)
+    flops = np.maximum(graph.flops, 0.0) * runs
+    times = np.maximum(flops / _FLOPS, graph.output_bytes * runs / _BYTES)
     total = float(times[_is_work(graph)].sum())
     dimensions = graph.attribute_block(_DIMENSIONS, absent=-1)
     reductions = sum(
-        _reduction(graph, node, dimensions) for node in _nodes(graph, "reduce")
+        float(runs[node]) * _reduction(graph, node, dimensions)
+        for node in _nodes(graph, "reduce")
     )
     gained = taken_along = 0.0
     block = graph.attribute_block(_ATTRIBUTES)
@@ -160,6 +164,19 @@ def estimate(module: HloModule) -> Estimate:
     if not any(_is_given(graph, node) for node in sums):
         taken_along = 0.0
     return Estimate(total, reductions, gained, taken_along)
+
+
+def _runs(graph: HloGraph) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """[N] how often each node runs in a run of the module."""
+    of_computation = graph.computation_is_entry.astype(np.float64)
+    trips = graph.trip_count[graph.call_nodes].astype(np.float64)
+    is_loop = graph.opcode[graph.call_nodes] == opcodes().index("while")
+    trips = np.where(is_loop, np.where(trips >= 0, trips, _UNKNOWN_TRIPS), 1.0)
+    # Called computations are in front of those that call them, and nodes ascend.
+    for k in range(len(trips) - 1, -1, -1):
+        caller = graph.computation[graph.call_nodes[k]]
+        of_computation[graph.call_computations[k]] += of_computation[caller] * trips[k]
+    return of_computation[graph.computation]
 
 
 def options_for(module: HloModule) -> dict[str, OptionValue]:
