@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computations that the backend does not fuse with what reads them.
+// Computations of their own that instructions call.
 #pragma once
 
 #include <functional>

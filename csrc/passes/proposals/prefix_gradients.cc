@@ -13,6 +13,9 @@
 // tree computes on the way. The arrays are found by their values in a finite
 // field (ring_columns.h), in whatever way they are computed.
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,7 +37,7 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-constexpr int64_t kMaxGradientRows = int64_t{1} << 20;
+constexpr int64_t kMaxGradientRows = int64_t{1} << 18;
 // Rows that are computed in the field for one computation: some 0.2 s.
 constexpr int64_t kMaxColumnWork = int64_t{1} << 26;
 
@@ -132,33 +135,46 @@ std::vector<int64_t> ReducedOf(const Recurrence& recurrence) {
   return reduced;
 }
 
-// Adds what the tree computes to `columns`. False if it is another recurrence
-// than one of these.
-bool HasRecurrence(const PrefixTree& tree, Recurrence& found,
-                   RingColumns& columns) {
-  for (size_t i = 0; i < tree.elements.size(); ++i) {
-    columns.Draw(*tree.elements[i], i == 0 ? found.labels : found.labels_a);
-  }
-  if (!columns.Follow(tree.elements)) return false;
-  const RingColumn* h = columns.Find(*found.h);
-  if (h == nullptr || h->labels != found.labels || h->is_sum) return false;
-  const auto is_like = [&](const HloInstruction* a, const HloInstruction* b) {
-    found.a = a;
-    found.b = b;
-    FieldElement state(b == nullptr ? 1 : 0);
-    for (int64_t i = 0; i < tree.size; ++i) {
-      if (a != nullptr) state = state * columns.Find(*a)->At(i);
-      if (b != nullptr) state = state + columns.Find(*b)->At(i);
-      if (state != h->At(i)) return false;
+// Whether the values of h in `columns` are those of the recurrence.
+bool HasItsValues(const Recurrence& recurrence, const RingColumns& columns) {
+  const RingColumn* h = columns.Find(*recurrence.h);
+  if (h == nullptr || h->labels != recurrence.labels || h->is_sum) return false;
+  FieldElement state(recurrence.b == nullptr ? 1 : 0);
+  for (int64_t i = 0; i < recurrence.size; ++i) {
+    if (recurrence.a != nullptr) {
+      state = state * columns.Find(*recurrence.a)->At(i);
     }
-    return true;
-  };
-  const HloInstruction* first = tree.elements[0];
-  if (tree.elements.size() == 2) return is_like(tree.elements[1], first);
-  return is_like(first, nullptr) || is_like(nullptr, first);
+    if (recurrence.b != nullptr) {
+      state = state + columns.Find(*recurrence.b)->At(i);
+    }
+    if (state != h->At(i)) return false;
+  }
+  return true;
 }
 
-// Whether the columns of its rows are taken apart.
+// The recurrence with the elements of its tree, what is computed of which is
+// added to `columns`; nothing if its values are others.
+std::optional<Recurrence> FoundByValues(Recurrence recurrence,
+                                        const PrefixTree& tree,
+                                        RingColumns& columns) {
+  for (size_t i = 0; i < tree.elements.size(); ++i) {
+    columns.Draw(*tree.elements[i],
+                 i == 0 ? recurrence.labels : recurrence.labels_a);
+  }
+  if (!columns.Follow(tree.elements)) return std::nullopt;
+  const HloInstruction* first = tree.elements[0];
+  recurrence.a = tree.elements.size() == 2 ? tree.elements[1] : nullptr;
+  recurrence.b = first;
+  if (HasItsValues(recurrence, columns)) return recurrence;
+  recurrence.a = first;
+  recurrence.b = nullptr;
+  if (tree.elements.size() == 1 && HasItsValues(recurrence, columns)) {
+    return recurrence;
+  }
+  return std::nullopt;
+}
+
+// Whether some of the rows along `dimension` are read apart from others.
 bool IsTakenApart(const HloInstruction& array, int64_t dimension) {
   return absl::c_any_of(array.users(), [&](const HloInstruction* user) {
     return (user->opcode() == HloOpcode::kSlice ||
@@ -169,25 +185,58 @@ bool IsTakenApart(const HloInstruction& array, int64_t dimension) {
   });
 }
 
-// Whether it may be the gradient of a recurrence of products: one of its parts
-// is multiplied by what `base` has.
-bool MeetsProducts(const HloInstruction& d, const RingColumns& base) {
+// Arrays of which some rows are read apart from others, by their dimensions.
+using TakenApart = std::map<std::pair<std::vector<int64_t>, int64_t>,
+                            std::vector<const HloInstruction*>>;
+
+TakenApart FindTakenApart(absl::Span<const HloInstruction* const> order) {
+  TakenApart found;
+  for (const HloInstruction* each : order) {
+    if (!each->shape().IsArray()) continue;
+    for (int64_t d = 0; d < RankOf(each->shape()); ++d) {
+      if (!IsTakenApart(*each, d)) continue;
+      const auto sizes = each->shape().dimensions();
+      found[{{sizes.begin(), sizes.end()}, d}].push_back(each);
+    }
+  }
+  return found;
+}
+
+// Arrays of which some rows are read apart from others and multiplied by what
+// `base` has followed, with few steps between, in post order.
+std::vector<const HloInstruction*> MultipliedBy(const Recurrence& recurrence,
+                                                const RingColumns& base,
+                                                RuleContext& context) {
   constexpr size_t kMaxSteps = 32;
-  std::vector<const HloInstruction*> steps = {&d};
-  for (size_t i = 0; i < steps.size(); ++i) {
-    for (const HloInstruction* user : steps[i]->users()) {
-      if (user->opcode() == HloOpcode::kMultiply) {
-        const bool is_left = user->operand(0) == steps[i];
-        if (base.Find(*user->operand(is_left ? 1 : 0)) != nullptr) return true;
-      } else if (steps.size() < kMaxSteps &&
-                 (user->opcode() == HloOpcode::kSlice ||
-                  user->opcode() == HloOpcode::kPad ||
-                  user->opcode() == HloOpcode::kAdd)) {
-        steps.push_back(user);
+  absl::flat_hash_set<const HloInstruction*> seen;
+  std::map<size_t, const HloInstruction*> found;
+  const auto search = [&](const HloInstruction* from) {
+    std::vector<const HloInstruction*> steps = {from};
+    for (size_t i = 0; i < steps.size() && i < kMaxSteps; ++i) {
+      const HloInstruction& step = *steps[i];
+      if (!seen.insert(&step).second) continue;
+      if (xla::ShapeUtil::Compatible(step.shape(), recurrence.h->shape()) &&
+          IsTakenApart(step, recurrence.dimension)) {
+        found[context.PlaceOf(step)] = &step;
+      } else if (step.opcode() == HloOpcode::kSlice ||
+                 step.opcode() == HloOpcode::kPad ||
+                 step.opcode() == HloOpcode::kAdd) {
+        steps.insert(steps.end(), step.operands().begin(),
+                     step.operands().end());
+      }
+    }
+  };
+  for (const HloInstruction* each : base.followed()) {
+    for (const HloInstruction* user : each->users()) {
+      if (user->opcode() != HloOpcode::kMultiply) continue;
+      for (const HloInstruction* operand : user->operands()) {
+        if (operand != each) search(operand);
       }
     }
   }
-  return false;
+  std::vector<const HloInstruction*> arrays;
+  for (const auto& [place, array] : found) arrays.push_back(array);
+  return arrays;
 }
 
 // Whether nothing but the gradients reads what they are computed of, on the way
@@ -224,6 +273,9 @@ std::optional<Gradients> GradientsFrom(const Recurrence& recurrence,
                                        const HloInstruction& d,
                                        const RingColumns& base,
                                        RuleContext& context, int64_t& work) {
+  if (!xla::ShapeUtil::Compatible(d.shape(), recurrence.h->shape())) {
+    return std::nullopt;
+  }
   RingColumns columns(&base);
   columns.Draw(d, recurrence.labels);
   const bool is_followed = columns.Follow({&d});
@@ -287,16 +339,23 @@ class GradientBuilder {
   // In the order of the originals.
   absl::StatusOr<std::vector<HloInstruction*>> Build(
       absl::Span<HloInstruction* const> given) const {
-    HloInstruction* a = recurrence_.a == nullptr ? nullptr : given[1];
-    HloInstruction* zero = ZeroBeside(given[0], given[0]->shape());
-    HloInstruction* g = Loop(given[0], a, zero);
+    std::vector<HloInstruction*> x;
+    for (HloInstruction* array : given) {
+      x.push_back(Converted({array, ""}, StoredType(array->shape())).value);
+    }
+    HloInstruction* a = recurrence_.a == nullptr ? nullptr : x[1];
+    HloInstruction* zero = ZeroBeside(x[0], x[0]->shape());
+    HloInstruction* g = Loop(x[0], a, zero);
     std::vector<HloInstruction*> results;
     if (gradients_.of_a != nullptr) {
       HLOENV_ASSIGN_OR_RETURN(HloInstruction * found,
-                              GradientOfA(g, given[2], zero));
+                              GradientOfA(g, x[2], zero));
       results.push_back(found);
     }
     if (gradients_.of_b != nullptr) results.push_back(g);
+    for (HloInstruction*& result : results) {
+      result = Converted({result, ""}, given[0]->shape().element_type()).value;
+    }
     return results;
   }
 
@@ -367,10 +426,10 @@ class GradientBuilder {
     const std::string labels = LabelsOf(RankOf(g->shape()));
     const char row = labels[recurrence_.dimension];
     const int64_t rest = recurrence_.size - 1;
+    const std::vector<int64_t> reduced = ReducedOf(recurrence_);
     std::string kept;
-    for (const char label : labels) {
-      const auto number = static_cast<int64_t>(labels.find(label));
-      if (!absl::c_linear_search(ReducedOf(recurrence_), number)) kept += label;
+    for (int64_t d = 0; d < RankOf(g->shape()); ++d) {
+      if (!absl::c_linear_search(reduced, d)) kept += labels[d];
     }
     HLOENV_ASSIGN_OR_RETURN(
         Labelled products,
@@ -387,8 +446,10 @@ class GradientBuilder {
     HloInstruction* zeros = found->AddInstruction(
         HloInstruction::CreateBroadcast(found->shape(), zero, {}));
     found = Of(HloOpcode::kAdd, found, zeros);
-    return found->AddInstruction(
-        HloInstruction::CreateReshape(gradients_.of_a->shape(), found));
+    return found->AddInstruction(HloInstruction::CreateReshape(
+        xla::ShapeUtil::ChangeElementType(gradients_.of_a->shape(),
+                                          found->shape().element_type()),
+        found));
   }
 
   const Gradients& gradients_;
@@ -400,6 +461,8 @@ std::vector<Gradients> FindGradients(RuleContext& context) {
   const std::vector<const HloInstruction*>& order = context.post_order();
   std::vector<Gradients> found;
   absl::flat_hash_set<const HloInstruction*> inner;
+  absl::flat_hash_set<const HloInstruction*> used;
+  TakenApart taken_apart = FindTakenApart(order);
   int64_t work = 0;
   for (auto root = order.rbegin(); root != order.rend(); ++root) {
     if (inner.contains(*root) || !IsPlain(**root)) continue;
@@ -410,22 +473,28 @@ std::vector<Gradients> FindGradients(RuleContext& context) {
     std::optional<Recurrence> recurrence = ShapedRecurrence(**root, *tree);
     if (!recurrence.has_value()) continue;
     RingColumns base(&context, recurrence->dimension, ReducedOf(*recurrence));
-    const bool is_found = HasRecurrence(*tree, *recurrence, base);
+    recurrence = FoundByValues(*recurrence, *tree, base);
     work += base.num_rows();
-    if (!is_found) continue;
-    for (const HloInstruction* d : order) {
+    if (!recurrence.has_value()) continue;
+    std::vector<const HloInstruction*> candidates;
+    if (recurrence->a != nullptr) {
+      candidates = MultipliedBy(*recurrence, base, context);
+    } else {
+      const auto sizes = (*root)->shape().dimensions();
+      candidates =
+          taken_apart[{{sizes.begin(), sizes.end()}, recurrence->dimension}];
+    }
+    for (const HloInstruction* d : candidates) {
       if (work > kMaxColumnWork) return found;
-      if (absl::c_linear_search(tree->elements, d) ||
-          absl::c_linear_search(tree->roots, d) ||
-          !xla::ShapeUtil::Compatible(d->shape(), (*root)->shape()) ||
-          !IsTakenApart(*d, recurrence->dimension) ||
-          (recurrence->a != nullptr && !MeetsProducts(*d, base))) {
+      if (used.contains(d) || absl::c_linear_search(tree->elements, d) ||
+          absl::c_linear_search(tree->roots, d)) {
         continue;
       }
       const std::optional<Gradients> gradients =
           GradientsFrom(*recurrence, *d, base, context, work);
       if (gradients.has_value()) {
         found.push_back(*gradients);
+        used.insert(d);
         break;
       }
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/proposals/ring_columns.h"
 
-#include <cmath>
+#include <cstring>
+#include <functional>
 #include <queue>
 #include <random>
 #include <utility>
@@ -24,13 +25,20 @@ constexpr size_t kMaxFollowed = 4096;
 constexpr int64_t kMaxColumnRows = int64_t{1} << 24;
 
 bool IsRing(const xla::Shape& shape) {
-  return shape.IsArray() &&
-         (shape.element_type() == xla::F32 ||
-          shape.element_type() == xla::F64 ||
-          xla::primitive_util::IsComplexType(shape.element_type()));
+  if (!shape.IsArray()) return false;
+  const xla::PrimitiveType type = shape.element_type();
+  return type == xla::F16 || type == xla::BF16 || type == xla::F32 ||
+         type == xla::F64 || xla::primitive_util::IsComplexType(type);
 }
 
-// A constant, or an array of it.
+uint32_t Bits(double number, int from) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return static_cast<uint32_t>(bits >> from);
+}
+
+// A constant, or an array of it. Of those other than 0 and 1, any element of
+// the field: they are only known to be equal to themselves.
 std::optional<FieldElement> UniformOf(const HloInstruction& instruction) {
   if (instruction.opcode() == HloOpcode::kBroadcast) {
     if (!IsReplaceable(instruction)) return std::nullopt;
@@ -42,11 +50,12 @@ std::optional<FieldElement> UniformOf(const HloInstruction& instruction) {
   }
   const std::optional<xla::complex128> number =
       instruction.literal().GetAsComplex128({});
-  if (!number.has_value() || number->imag() != 0 ||
-      !std::isfinite(number->real())) {
-    return std::nullopt;
-  }
-  return FieldElement::Of(number->real());
+  if (!number.has_value()) return std::nullopt;
+  if (*number == 0.0) return FieldElement(0);
+  if (*number == 1.0) return FieldElement(1);
+  std::seed_seq seed = {Bits(number->real(), 0), Bits(number->real(), 32),
+                        Bits(number->imag(), 0), Bits(number->imag(), 32)};
+  return FieldElement(std::mt19937_64(seed)());
 }
 
 // The only dimension in which `differs`; -1 if there is none.
@@ -75,32 +84,29 @@ std::optional<std::vector<int64_t>> CommonLabels(const RingColumn& left,
   return labels;
 }
 
-std::optional<RingColumn> CombinedColumn(HloOpcode opcode,
+std::optional<RingColumn> CombinedColumn(bool is_product,
                                          const RingColumn& left,
                                          const RingColumn& right) {
   std::optional<std::vector<int64_t>> labels = CommonLabels(left, right);
-  if (!labels.has_value()) return std::nullopt;
-  const bool is_product = opcode == HloOpcode::kMultiply;
-  // Zero is the sum of zeros.
-  const auto is_zero = [](const RingColumn& column) {
-    return !column.has_rows && column.At(0) == FieldElement();
-  };
-  const bool is_sum = left.is_sum || right.is_sum;
-  if (is_product
-          ? left.is_sum && right.is_sum
-          : left.is_sum != right.is_sum && !is_zero(left) && !is_zero(right)) {
+  if (!labels.has_value() || (left.has_rows && right.has_rows &&
+                              left.rows.size() != right.rows.size())) {
+    return std::nullopt;
+  }
+  const bool has_zero = left.IsZero() || right.IsZero();
+  if (is_product) {
+    // Zero times what is no number is none.
+    if (has_zero || (left.is_sum && right.is_sum)) return std::nullopt;
+  } else if (left.is_sum != right.is_sum && !has_zero) {  // a sum of zeros
     return std::nullopt;
   }
   const RingColumn& longer = left.has_rows ? left : right;
-  RingColumn column{*std::move(labels), {}, longer.has_rows, is_sum};
+  RingColumn column{
+      *std::move(labels), {}, longer.has_rows, left.is_sum || right.is_sum};
   column.rows.reserve(longer.rows.size());
   for (size_t i = 0; i < longer.rows.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
-    const FieldElement a = left.At(row);
-    const FieldElement b = right.At(row);
-    column.rows.push_back(is_product                  ? a * b
-                          : opcode == HloOpcode::kAdd ? a + b
-                                                      : a + -b);
+    column.rows.push_back(is_product ? left.At(row) * right.At(row)
+                                     : left.At(row) + right.At(row));
   }
   return column;
 }
@@ -116,6 +122,7 @@ std::optional<RingColumn> RelabelledColumn(const HloInstruction& instruction,
     return column;
   }
   if (operand.is_sum) return std::nullopt;
+  if (operand.rows.size() == 1) column.has_rows = false;
   column.labels.assign(RankOf(instruction.shape()), RingColumn::kEqual);
   for (size_t d = 0; d < column.labels.size(); ++d) {
     if (instruction.shape().dimensions(d) == 1) {
@@ -130,29 +137,17 @@ std::optional<RingColumn> RelabelledColumn(const HloInstruction& instruction,
 
 }  // namespace
 
-FieldElement FieldElement::Of(double number) {
-  int exponent = 0;
-  const double fraction = std::frexp(std::fabs(number), &exponent);
-  constexpr int kBits = 53;
-  FieldElement found(static_cast<uint64_t>(std::ldexp(fraction, kBits)));
-  // 2^61 is 1.
-  const int power = ((exponent - kBits) % 61 + 61) % 61;
-  found = found * FieldElement(uint64_t{1} << power);
-  return number < 0 ? -found : found;
-}
-
 FieldElement FieldElement::operator+(FieldElement other) const {
   return FieldElement(value_ + other.value_);
 }
 
 FieldElement FieldElement::operator*(FieldElement other) const {
+  // 2^61 is 31.
+  constexpr uint64_t kLow = (uint64_t{1} << 61) - 1;
   const absl::uint128 product = absl::uint128(value_) * other.value_;
-  return FieldElement((absl::Uint128Low64(product) & kPrime) +
-                      absl::Uint128Low64(product >> 61));
-}
-
-FieldElement FieldElement::operator-() const {
-  return FieldElement(kPrime - value_);
+  const absl::uint128 folded = (product >> 61) * 31 + (product & kLow);
+  return FieldElement(absl::Uint128Low64(folded >> 61) * 31 +
+                      (absl::Uint128Low64(folded) & kLow));
 }
 
 const RingColumn* RingColumns::Find(const HloInstruction& array) const {
@@ -325,13 +320,8 @@ std::optional<RingColumn> RingColumns::Computed(
   switch (instruction.opcode()) {
     case HloOpcode::kAdd:
     case HloOpcode::kMultiply:
-    case HloOpcode::kSubtract:
-      return CombinedColumn(instruction.opcode(), *operands[0], *operands[1]);
-    case HloOpcode::kNegate: {
-      RingColumn column = *operands[0];
-      for (FieldElement& row : column.rows) row = -row;
-      return column;
-    }
+      return CombinedColumn(instruction.opcode() == HloOpcode::kMultiply,
+                            *operands[0], *operands[1]);
     case HloOpcode::kBroadcast:
     case HloOpcode::kTranspose:
       return RelabelledColumn(instruction, *operands[0]);
@@ -340,7 +330,7 @@ std::optional<RingColumn> RingColumns::Computed(
     case HloOpcode::kCopy:
       return *operands[0];
     case HloOpcode::kPad:
-      if (operands[1]->At(0) != FieldElement()) return std::nullopt;
+      if (!operands[1]->IsZero()) return std::nullopt;
       return Moved(instruction, *operands[0]);
     case HloOpcode::kReduce:
       return Reduced(instruction, *operands[0]);

@@ -3,11 +3,13 @@
 //
 // Sums and products of rows are computed of random elements of a finite field.
 // Two that have the same results are the same polynomials, but for a chance of
-// their degree in 2^61.
+// their degree in 2^61. Nothing is subtracted, so that no terms cancel out:
+// what rounds away, or is no number, stays.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -17,19 +19,16 @@
 
 namespace hloenv {
 
-// Integers modulo 2^61 - 1.
+// Integers modulo a prime, of which the powers of two differ up to the 2^60th.
 class FieldElement {
  public:
-  static constexpr uint64_t kPrime = (uint64_t{1} << 61) - 1;
+  static constexpr uint64_t kPrime = (uint64_t{1} << 61) - 31;
 
   FieldElement() = default;
   explicit FieldElement(uint64_t number) : value_(number % kPrime) {}
-  // A finite number, which is an integer times a power of two.
-  static FieldElement Of(double number);
 
   FieldElement operator+(FieldElement other) const;
   FieldElement operator*(FieldElement other) const;
-  FieldElement operator-() const;
   bool operator==(FieldElement other) const { return value_ == other.value_; }
   bool operator!=(FieldElement other) const { return value_ != other.value_; }
 
@@ -52,6 +51,7 @@ struct RingColumn {
   bool is_sum = false;
 
   FieldElement At(int64_t row) const { return rows[has_rows ? row : 0]; }
+  bool IsZero() const { return !has_rows && At(0) == FieldElement(); }
 };
 
 // The columns of arrays, whose dimensions are labelled by those of one array,
