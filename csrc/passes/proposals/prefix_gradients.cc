@@ -38,7 +38,7 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 constexpr int64_t kMaxGradientRows = int64_t{1} << 18;
-// Rows that are computed in the field for one computation: some 0.2 s.
+// Of all searches in one computation (RingColumns::work): about half a second.
 constexpr int64_t kMaxColumnWork = int64_t{1} << 26;
 
 // h[i] = a[i] * h[i - 1] + b[i]. Without `a`, its factors are 1; without `b`,
@@ -206,7 +206,8 @@ TakenApart FindTakenApart(absl::Span<const HloInstruction* const> order) {
 // `base` has followed, with few steps between, in post order.
 std::vector<const HloInstruction*> MultipliedBy(const Recurrence& recurrence,
                                                 const RingColumns& base,
-                                                RuleContext& context) {
+                                                RuleContext& context,
+                                                int64_t& work) {
   constexpr size_t kMaxSteps = 32;
   absl::flat_hash_set<const HloInstruction*> seen;
   std::map<size_t, const HloInstruction*> found;
@@ -234,6 +235,7 @@ std::vector<const HloInstruction*> MultipliedBy(const Recurrence& recurrence,
       }
     }
   }
+  work += RingColumns::kRowsOfTry * static_cast<int64_t>(seen.size());
   std::vector<const HloInstruction*> arrays;
   for (const auto& [place, array] : found) arrays.push_back(array);
   return arrays;
@@ -279,7 +281,7 @@ std::optional<Gradients> GradientsFrom(const Recurrence& recurrence,
   RingColumns columns(&base);
   columns.Draw(d, recurrence.labels);
   const bool is_followed = columns.Follow({&d});
-  work += columns.num_rows();
+  work += columns.work();
   if (!is_followed) return std::nullopt;
   const RingColumn& given = *columns.Find(d);
   const RingColumn* a =
@@ -474,11 +476,12 @@ std::vector<Gradients> FindGradients(RuleContext& context) {
     if (!recurrence.has_value()) continue;
     RingColumns base(&context, recurrence->dimension, ReducedOf(*recurrence));
     recurrence = FoundByValues(*recurrence, *tree, base);
-    work += base.num_rows();
+    work += base.work();
+    if (work > kMaxColumnWork) break;
     if (!recurrence.has_value()) continue;
     std::vector<const HloInstruction*> candidates;
     if (recurrence->a != nullptr) {
-      candidates = MultipliedBy(*recurrence, base, context);
+      candidates = MultipliedBy(*recurrence, base, context, work);
     } else {
       const auto sizes = (*root)->shape().dimensions();
       candidates =

@@ -208,10 +208,6 @@ struct Scan {
   // Takes a tree of some of the elements, of whose results none is computed.
   bool Add(const HloInstruction& root, const PrefixTree& other,
            RuleContext& context) {
-    const auto is_computed = [&](const HloInstruction* element) {
-      return context.Reaches(root, *element);
-    };
-    if (absl::c_any_of(tree.elements, is_computed)) return false;
     std::vector<size_t> places;
     for (size_t i = 0; i < other.elements.size(); ++i) {
       const auto found = absl::c_find(tree.elements, other.elements[i]);
@@ -222,6 +218,10 @@ struct Scan {
       }
       places.push_back(place);
     }
+    const auto is_computed = [&](const HloInstruction* element) {
+      return context.Reaches(root, *element);
+    };
+    if (absl::c_any_of(tree.elements, is_computed)) return false;
     for (size_t i = 0; i < places.size(); ++i) {
       if (other.is_state[i]) tree.is_state[places[i]] = true;
     }

@@ -359,6 +359,7 @@ bool RingColumns::Follow(absl::Span<const HloInstruction* const> arrays) {
   while (!open.empty()) {
     const HloInstruction& next = *open.top().second;
     open.pop();
+    ++num_tried_;
     std::optional<RingColumn> column = Computed(next);
     if (!column.has_value()) continue;
     for (int64_t d = 0; d < RankOf(next.shape()); ++d) {

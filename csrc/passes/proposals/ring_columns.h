@@ -82,8 +82,10 @@ class RingColumns {
   const std::vector<const xla::HloInstruction*>& followed() const {
     return followed_;
   }
-  // Of all columns that it has computed.
-  int64_t num_rows() const { return num_rows_; }
+  // What it has done so far: rows that were computed, and for each instruction
+  // that was tried as many as take its time.
+  int64_t work() const { return num_rows_ + kRowsOfTry * num_tried_; }
+  static constexpr int64_t kRowsOfTry = 64;
 
  private:
   // As `Find`; adds the column of a constant.
@@ -109,6 +111,7 @@ class RingColumns {
   absl::flat_hash_map<const xla::HloInstruction*, RingColumn> columns_;
   std::vector<const xla::HloInstruction*> followed_;
   int64_t num_rows_ = 0;
+  int64_t num_tried_ = 0;
 };
 
 }  // namespace hloenv
