@@ -19,7 +19,7 @@
 
 namespace hloenv {
 
-// Integers modulo a prime, of which the powers of two differ up to the 2^60th.
+// Integers modulo a prime, of which no power of two that occurs is 1.
 class FieldElement {
  public:
   static constexpr uint64_t kPrime = (uint64_t{1} << 61) - 31;
