@@ -114,24 +114,16 @@ def test_sums_and_products():
 
 
 @pytest.mark.parametrize(
-    "shapes",
+    ("fn", "shapes"),
     [
-        ((40, 6), (3, 40, 6)),
-        ((1, 40, 6), (3, 40, 6)),
-        ((40, 1), (40, 6)),
-        ((40, 1, 6), (40, 5, 6)),
+        (jax.vmap(states, in_axes=(None, 0)), ((40, 6), (3, 40, 6))),
+        (lambda a, b: states(a, b, 1), ((1, 40, 6), (3, 40, 6))),
+        (states, ((40, 1), (40, 6))),
+        (states, ((40, 1, 6), (40, 5, 6))),
     ],
 )
-def test_factors_that_are_broadcast(shapes):
-    mapped = states
-    if len(shapes[0]) < len(shapes[1]):
-        mapped = jax.vmap(states, in_axes=(None, 0))
-    elif shapes == ((1, 40, 6), (3, 40, 6)):
-
-        def mapped(a, b):
-            return states(a, b, 1)
-
-    assert_loops(gradients(mapped), drawn(*shapes))
+def test_factors_that_are_broadcast(fn, shapes):
+    assert_loops(gradients(fn), drawn(*shapes))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "passes/proposals/counted_loop.h"
 #include "passes/proposals/labelled.h"
@@ -458,13 +459,15 @@ class GradientBuilder {
   const Recurrence& recurrence_;
 };
 
-// All gradients of a computation.
-std::vector<Gradients> FindGradients(RuleContext& context) {
+// The gradients of a computation, by their last originals.
+using GradientsByLast = absl::flat_hash_map<const HloInstruction*, Gradients>;
+
+GradientsByLast FindGradients(RuleContext& context) {
   const std::vector<const HloInstruction*>& order = context.post_order();
-  std::vector<Gradients> found;
+  GradientsByLast found;
   absl::flat_hash_set<const HloInstruction*> inner;
   absl::flat_hash_set<const HloInstruction*> used;
-  TakenApart taken_apart = FindTakenApart(order);
+  std::optional<TakenApart> taken_apart;
   int64_t work = 0;
   for (auto root = order.rbegin(); root != order.rend(); ++root) {
     if (inner.contains(*root) || !IsPlain(**root)) continue;
@@ -483,9 +486,10 @@ std::vector<Gradients> FindGradients(RuleContext& context) {
     if (recurrence->a != nullptr) {
       candidates = MultipliedBy(*recurrence, base, context, work);
     } else {
+      if (!taken_apart.has_value()) taken_apart = FindTakenApart(order);
       const auto sizes = (*root)->shape().dimensions();
       candidates =
-          taken_apart[{{sizes.begin(), sizes.end()}, recurrence->dimension}];
+          (*taken_apart)[{{sizes.begin(), sizes.end()}, recurrence->dimension}];
     }
     for (const HloInstruction* d : candidates) {
       if (work > kMaxColumnWork) return found;
@@ -496,7 +500,12 @@ std::vector<Gradients> FindGradients(RuleContext& context) {
       const std::optional<Gradients> gradients =
           GradientsFrom(*recurrence, *d, base, context, work);
       if (gradients.has_value()) {
-        found.push_back(*gradients);
+        const auto originals = gradients->originals();
+        const HloInstruction* last = *absl::c_max_element(
+            originals, [&context](const auto* left, const auto* right) {
+              return context.PlaceOf(*left) < context.PlaceOf(*right);
+            });
+        found.try_emplace(last, *gradients);
         used.insert(d);
         break;
       }
@@ -507,26 +516,20 @@ std::vector<Gradients> FindGradients(RuleContext& context) {
 
 void ProposePrefixGradients(const HloInstruction& root, RuleContext& context,
                             std::vector<Proposal>& proposals) {
-  auto& found = context.Memo<std::optional<std::vector<Gradients>>>();
+  auto& found = context.Memo<std::optional<GradientsByLast>>();
   if (!found.has_value()) found = FindGradients(context);
-  for (const Gradients& gradients : *found) {
-    std::vector<const HloInstruction*> originals = gradients.originals();
-    const HloInstruction* last = *absl::c_max_element(
-        originals, [&context](const auto* left, const auto* right) {
-          return context.PlaceOf(*left) < context.PlaceOf(*right);
+  const auto at = found->find(&root);
+  if (at == found->end()) return;
+  ProposeMany(
+      PrefixGradientsRule(), at->second.originals(), at->second.reads(),
+      [gradients = at->second](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<std::vector<HloInstruction*>> {
+        return AllInCall(x, [&gradients](const auto& y) {
+          return GradientBuilder(&gradients).Build(y);
         });
-    if (last != &root) continue;
-    ProposeMany(
-        PrefixGradientsRule(), originals, gradients.reads(),
-        [gradients](absl::Span<HloInstruction* const> x)
-            -> absl::StatusOr<std::vector<HloInstruction*>> {
-          return AllInCall(x, [&gradients](const auto& y) {
-            return GradientBuilder(&gradients).Build(y);
-          });
-        },
-        proposals);
-    proposals.back().reads_decided = true;
-  }
+      },
+      proposals);
+  proposals.back().reads_decided = true;
 }
 
 }  // namespace
