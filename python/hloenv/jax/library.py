@@ -91,8 +91,11 @@ _UNKNOWN_TRIPS = 16
 _FLOPS = 30.0
 _DEPTHWISE, _GROUPED, _FEW = (0.3, -0.5), (5.0, 0.0), (15.0, -0.4)
 _FEW_FEATURES = 4
-# The same by the number of positions and images, up to a limit.
-_GAINS = (16, 3.0), (64, 0.3), (math.inf, 0.08)
+# The same of few positions and images, up to a limit; and of more, by the features of
+# the input where windows are of several elements, and where they are of one.
+_GAINS = (16, 3.0), (64, 0.3)
+_OF_FEATURES = (64, -0.08), (255, 0.0), (math.inf, 0.08)
+_OF_SINGLE = 0.08
 # Share of the time of convolutions that reductions cost which take them along.
 _TAKEN_ALONG = 0.15
 # Bytes in a nanosecond, of all other operations.
@@ -370,4 +373,9 @@ def _convolution(
     result = graph.dims[node, : int(graph.rank[node])].tolist()
     outputs = result[attributes["output_feature"]]
     rows = math.prod(result) // max(1, outputs)
-    return _FLOPS, next(gain for limit, gain in _GAINS if rows <= limit)
+    for limit, gain in _GAINS:
+        if rows <= limit:
+            return _FLOPS, gain
+    if math.prod(kernel) == features * outputs:
+        return _FLOPS, _OF_SINGLE
+    return _FLOPS, next(gain for limit, gain in _OF_FEATURES if features <= limit)
