@@ -89,6 +89,33 @@ def test_outputs_may_be_as_expected_for_other_last_bits_of_the_arguments():
     assert difference((counts,), (counts + 1,), moved=same, actual_moved=same)
 
 
+def test_outputs_may_be_equal_for_other_last_bits_of_the_arguments():
+    """Where rounding decides about layers, as in the gradient of a small MobileNet."""
+
+    def gradients(layer, bias):
+        """Of a layer, by up to 3 % in all elements, and of a bias without any."""
+        return LARGE * (1 + noise(layer, 0.01)), noise(bias)
+
+    def differ(actual, others, *, plain=(gradients(2, 12), gradients(3, 13))):
+        return difference(
+            gradients(0, 10),
+            actual,
+            moved=lambda draw: plain[min(draw, 1)],
+            actual_moved=lambda draw: others[min(draw, 1)],
+        )
+
+    apart, close = gradients(1, 11), gradients(3, 14)
+    assert differ(apart, [gradients(4, 14), gradients(5, 15)])
+    assert differ(apart, [gradients(4, 14), close]) == ""
+    assert differ(apart, [close, gradients(4, 14)])  # of another draw
+    # Not where outputs of the arguments themselves differ by much.
+    assert differ((apart[0] * np.float32(1.2), apart[1]), [close, close])
+    assert differ((apart[0], apart[1] + 1), [close, close])
+    assert differ((apart[0], apart[1] * np.float32(np.nan)), [close, close])
+    # Nor where one of the outputs differs for each of the moved arguments.
+    assert differ(apart, [gradients(4, 14), (close[0], close[1] + 1)])
+
+
 @pytest.mark.parametrize("size", [1e4, 1e6])
 def test_a_chaotic_output_is_within_the_tolerance_of_the_largest(size):
     large = np.full(3, size, np.float32)

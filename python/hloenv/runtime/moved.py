@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -60,32 +61,31 @@ def compare_moved(
             in number.
             Each output must be explained by one of the moves.
         actual_moved: likewise of what gave `actual`, beside `moved`. Where each array
-            differs by a little, in the root mean square, all may be as expected for
-            arguments that are moved: there rounding decides, as whether a ReLU passes.
+            differs by a little, in the root mean square, or is next to nothing, all may
+            be as expected for arguments that are moved, or both may be equal for these:
+            there rounding decides, as whether a ReLU passes.
         seconds: after which the last bits are not moved again.
 
     Returns:
         The output that differs most, of those that no move explains.
     """
-    worst, differing = _compare(expected, actual, range(len(expected)))
+    every = range(len(expected))
+    worst, differing = _compare(expected, actual, every)
     if not differing or moved is None:
         return worst
-    if actual_moved is not None:
-        found = _find_as_moved(
-            expected, actual, actual_moved, differing, seconds=seconds
-        )
+    scales = _scales(expected)
+    if actual_moved is not None and all(
+        _is_near(expected[leaf], actual[leaf], max(scales)) for leaf in differing
+    ):
+        found = _find_as_moved(expected, scales, moved, actual_moved, seconds=seconds)
         if found is not None:
             return found
-    scales = _scales(expected)
     end = time.perf_counter() + seconds
     for draw in range(_DRAWS):
         if draw and time.perf_counter() > end:
             break
         others = moved(draw)
-        by_rounding = {
-            leaf: _of_rounding(expected[leaf], others[leaf], scales[leaf], max(scales))
-            for leaf in differing
-        }
+        by_rounding = _by_rounding(expected, others, scales, differing)
         worst, differing = _compare(expected, actual, differing, by_rounding, others)
         if not differing:
             return replace(worst, is_equal=True)
@@ -96,27 +96,41 @@ def compare_moved(
 
 def _find_as_moved(
     expected: Sequence[Array],
-    actual: Sequence[Array],
+    scales: Sequence[float],
+    moved: Callable[[int], Sequence[Array]],
     actual_moved: Callable[[int], Sequence[Array]],
-    differing: Sequence[int],
     *,
     seconds: float,
 ) -> OutputComparison | None:
-    """Compares what is expected with what moved arguments give; None if they differ."""
-    if not all(_is_near(expected[leaf], actual[leaf]) for leaf in differing):
-        return None
+    """Compares what moved arguments give; None if it differs for all of them.
+
+    It may be as expected, or as it is for the same arguments, where what those move the
+    outputs by tells rounding.
+    """
+    every = range(len(expected))
     end = time.perf_counter() + seconds
     for draw in range(_DRAWS):
         if draw and time.perf_counter() > end:
             break
-        found, left = _compare(expected, actual_moved(draw), range(len(expected)))
-        if not left:
-            return found
+        others = actual_moved(draw)
+        found, differing = _compare(expected, others, every)
+        if differing:
+            one = moved(draw)
+            by_rounding = _by_rounding(one, expected, scales, every)
+            found, differing = _compare(one, others, every, by_rounding, expected)
+        if not differing:
+            return replace(found, is_equal=True)
     return None
 
 
-def _is_near(expected: Array, actual: Array) -> bool:
-    """Whether floats differ by little, in the root mean square."""
+def _is_near(expected: Array, actual: Array, largest: float) -> bool:
+    """Whether floats differ by little, or next to nothing, in the root mean square.
+
+    Args:
+        expected: an output.
+        actual: the same of another version.
+        largest: of the scales of all outputs.
+    """
     if rules.is_exact(expected):
         return False
     size = error = 0.0
@@ -124,7 +138,8 @@ def _is_near(expected: Array, actual: Array) -> bool:
         one: Array = a.astype(_wide(a))
         size += float(np.sum(np.square(np.abs(one))))
         error += float(np.sum(np.square(np.abs(b - one))))
-    return math.isfinite(size) and error <= _MAX_MOVED**2 * size
+    nothing = _nothing(expected.dtype, largest) ** 2 * expected.size
+    return math.isfinite(size) and error <= max(_MAX_MOVED**2 * size, nothing)
 
 
 def slices(one: Array, other: Array) -> Iterator[tuple[int, Array, Array]]:
@@ -137,6 +152,25 @@ def slices(one: Array, other: Array) -> Iterator[tuple[int, Array, Array]]:
 
 def _scales(expected: Sequence[Array]) -> list[float]:
     return [0.0 if rules.is_exact(each) else _scale(each) for each in expected]
+
+
+def _by_rounding(
+    expected: Sequence[Array],
+    moved: Sequence[Array],
+    scales: Sequence[float],
+    leaves: Iterable[int],
+) -> dict[int, Array | None]:
+    """What `_of_rounding` gives for each of the leaves."""
+    largest = max(scales)
+    return {
+        leaf: _of_rounding(expected[leaf], moved[leaf], scales[leaf], largest)
+        for leaf in leaves
+    }
+
+
+def _nothing(dtype: np.dtype[Any], largest: float) -> float:
+    """What is next to nothing beside an output of the scale `largest`."""
+    return _NOTHING * rules._tolerance(dtype) * largest
 
 
 def _of_rounding(
@@ -155,7 +189,7 @@ def _of_rounding(
     """
     if rules.is_exact(expected):
         return None
-    nothing = _NOTHING * rules._tolerance(expected.dtype) * largest
+    nothing = _nothing(expected.dtype, largest)
     if scale <= nothing or _movement(expected, moved) <= _LITTLE * scale:
         return moved
     return _shifted(expected, _LITTLE * scale / rules.TIMES_ALSO)
