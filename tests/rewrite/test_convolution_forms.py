@@ -20,7 +20,7 @@ from support.convolutions import (
 NAME = "convolution-forms"
 RULES = {"taps", "taps_apart", "terms", "outputs", "patches", "blocks", "phases"}
 # Whose tests are in other files.
-OTHERS = {"rows", "bands", "toeplitz", "copies"}
+OTHERS = {"rows", "bands", "toeplitz", "copies", "channels_last"}
 
 # The rules that apply to each convolution that JAX makes.
 EXPECTED = {

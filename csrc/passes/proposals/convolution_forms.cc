@@ -454,7 +454,7 @@ absl::Span<const Rule> ConvolutionRules() {
   static const auto* rules = new std::vector<Rule>{
       TapsRule(),   OutputsRule(),  PatchesRule(),   BlocksRule(),
       PhasesRule(), RowsRule(),     TapsApartRule(), TermsRule(),
-      BandsRule(),  ToeplitzRule(), CopiesRule()};
+      BandsRule(),  ToeplitzRule(), CopiesRule(),    ChannelsLastRule()};
   return *rules;
 }
 
