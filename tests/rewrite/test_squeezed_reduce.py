@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hloenv
+from hloenv.hlo.text import parse_text
 from support.forms import form_of
 from support.jit_functions import normal
 from support.reductions import PASS, assert_same, form_by, reduction, rules_of
@@ -104,6 +105,35 @@ def test_the_largest_of_what_others_read_stays():
     text = head + tail.partition("\n")[2].join(["\n", ""])
     text = text.replace("-> f32[] {\n  %x", "-> (f32[], f32[9,1]) {\n  %x")
     assert RULE not in rules_of(hloenv.HloModule.from_text(text))
+
+
+@pytest.mark.parametrize(
+    ("source", "is_read_again", "expected"),
+    [
+        ("m", True, ["subtract"]),  # in memory, and not computed again
+        ("m", False, ["parameter", "slice"]),
+        ("x", True, ["parameter", "slice"]),  # a part of what is in memory
+    ],
+)
+def test_what_is_computed_of_parts_is_read(source, is_read_again, expected):
+    again = "e = f32[9,1] negate(d)" if is_read_again else "e = f32[9,1] negate(y)"
+    module = reduction(
+        "x = f32[9,3] parameter(0)\n  y = f32[9,1] parameter(1)\n"
+        "  m = f32[9,3] negate(x)\n"
+        f"  s = f32[9,1] slice({source}), slice={{[0:9],[1:2]}}\n"
+        f"  d = f32[9,1] subtract(s, y)\n  {again}\n"
+        "  w = f32[9,1] abs(d)\n"
+        '  o = f32[9,1] custom-call(e), custom_call_target="f"\n'
+        "  v = f32[9,1] multiply(w, o)",
+        *("", "0,1"),
+    )
+    text = parse_text(form_by(RULE, module).to_text())
+    entry = text.computations[text.entry].instructions
+    (call,) = (each for each in entry if each.opcode == "call")
+    read = [entry[each] for each in call.operands]
+    read = [entry[each.operands[0]] for each in read if each.opcode == "reshape"]
+    others = {"constant", "custom-call"}
+    assert sorted({each.opcode for each in read} - others) == expected
 
 
 @pytest.mark.parametrize(("rows", "is_taken"), [(20_000, True), (10_000, False)])

@@ -45,6 +45,23 @@ bool IsInMemory(const HloInstruction& value) {
   }
 }
 
+// Whether parts of arrays that are not in memory are among what an elementwise
+// value is computed of.
+bool ReadsComputedParts(const HloInstruction& value) {
+  std::vector<const HloInstruction*> found = {&value};
+  absl::flat_hash_set<const HloInstruction*> visited = {&value};
+  for (size_t i = 0; i < found.size() && i < kMaxOperations; ++i) {
+    for (const HloInstruction* operand : found[i]->operands()) {
+      if (operand->opcode() == HloOpcode::kSlice) {
+        if (!IsInMemory(*operand->operand(0))) return true;
+      } else if (operand->IsElementwise() && visited.insert(operand).second) {
+        found.push_back(operand);
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 ComputedTerms::ComputedTerms(const HloInstruction& value,
@@ -64,7 +81,8 @@ bool ComputedTerms::IsInner(const HloInstruction& value) const {
   return RankOf(value.shape()) > 0 && value.IsElementwise() &&
          value.operand_count() > 0 && value.called_computations().empty() &&
          !value.HasSideEffect() &&
-         !(is_again && xla::InstructionFusion::IsExpensive(value)) &&
+         !(is_again && (xla::InstructionFusion::IsExpensive(value) ||
+                        ReadsComputedParts(value))) &&
          inner_.size() < kMaxOperations;
 }
 
