@@ -90,6 +90,40 @@ def test_what_one_function_computes_is_not_kept(last: str) -> None:
     assert offered(recurrence(30, last=last)) == []
 
 
+def butterfly(slices: tuple[str, str], *, is_reshaped: bool) -> str:
+    """Stages that each join two functions of two parts of the stage before."""
+    whole, part = "f32[64,64]", "f32[32,64]"
+    lines = [f"v0 = {whole} parameter(0)"]
+    for i in range(12):
+        lines += [
+            f"flat{i} = f32[4096] reshape(v{i})",
+            f"shaped{i} = {whole} reshape(flat{i})",
+        ]
+        read = f"shaped{i}" if is_reshaped else f"v{i}"
+        lines += [
+            f"{name}{i} = {part} slice({read}), slice={{[{rows}],[0:64]}}"
+            for name, rows in zip("ab", slices, strict=True)
+        ]
+        last = f"a{i}"
+        for k, name in enumerate(LONG):
+            lines.append(f"part{i}_{k} = {part} {name}({last}, b{i})")
+            last = f"part{i}_{k}"
+        lines += [
+            f"c{i} = {part} multiply({last}, a{i})",
+            f"d{i} = {part} divide({last}, b{i})",
+            f"v{i + 1} = {whole} concatenate(c{i}, d{i}), dimensions={{0}}",
+        ]
+    lines.append(f"ROOT r = {whole} negate(v12)")
+    return f"HloModule m\nENTRY main {{{chr(10).join(lines)}}}"
+
+
+@pytest.mark.parametrize("slices", [("0:64:2", "1:64:2"), ("8:40", "20:52")])
+@pytest.mark.parametrize("is_reshaped", [True, False])
+def test_stages_of_a_butterfly_are_in_memory(slices, is_reshaped) -> None:
+    # XLA does not fuse a concatenation with several slices of it.
+    assert offered(butterfly(slices, is_reshaped=is_reshaped)) == []
+
+
 def test_what_is_in_memory_anyway_ends_the_recomputation() -> None:
     lines = [
         f"w{i} = (u32[1000], u32[1000]) tuple(v{i}, v{i - 1})" for i in range(9, 31)

@@ -6,7 +6,9 @@
 // slices, or by several operands of a concatenation, is a function that each of
 // its readers calls; LLVM inlines short ones, and then finds what is the same.
 // Where one step of a written out recurrence reads several results of the steps
-// before it, the number of calls is multiplied in each.
+// before it, the number of calls is multiplied in each. What a concatenation or
+// a pad computes is not: XLA writes its result to memory where a kernel would
+// read it more than once.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -105,6 +107,13 @@ void Add(const Callers& added, double share, Callers& callers) {
   }
 }
 
+// Whether XLA writes it to memory where a kernel would read it at several
+// places.
+bool IsJoined(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kConcatenate ||
+         instruction.opcode() == HloOpcode::kPad;
+}
+
 bool IsFused(const HloInstruction& instruction) {
   return instruction.shape().IsArray() && IsPlain(instruction) &&
          (MovesElements(instruction) ||
@@ -143,6 +152,10 @@ void Functions::VisitParts(const HloInstruction& concatenation) {
     if (!is_sliced) callers_of_parts_[part][++last_] = times;
   }
   if (!is_sliced) return;
+  // In memory, each part is computed once, for all slices that need its whole.
+  const bool is_in_memory = places_.at(&concatenation).contains(kInMemory);
+  const Function first_part = last_ + 1;
+  last_ += concatenation.operand_count();
   for (const HloInstruction* slice : concatenation.users()) {
     const int64_t first = slice->slice_starts(axis);
     const int64_t limit = slice->slice_limits(axis);
@@ -153,6 +166,8 @@ void Functions::VisitParts(const HloInstruction& concatenation) {
       Callers& callers = callers_of_parts_[concatenation.operand(part)];
       if (first >= starts[part] && limit <= starts[part + 1]) {
         Add(places_.at(slice), 1, callers);
+      } else if (is_in_memory) {
+        callers[first_part + part] = 1;
       } else {
         callers[++last_] = SumOf(places_.at(slice));
       }
@@ -231,6 +246,7 @@ void Functions::Visit(const HloInstruction& instruction, bool keeps) {
     return;  // as several kernels read it
   }
   const double times = SumOf(callers);
+  if (IsJoined(instruction) && (is_shared || times > 1)) return;
   if (MovesElements(instruction)) {
     place = {{OfPart(instruction, callers), times}};
     return;
