@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,9 @@ constexpr double kMaxCounted = 64;
 // expression that is computed again is worth keeping.
 constexpr int64_t kFunctionCost = 12;
 constexpr int64_t kMinRepeated = 12;
+// Additions of a step, which reads the one before in slices along one
+// dimension, up to which LLVM finds what the steps after it compute twice.
+constexpr int64_t kMaxMerged = 3;
 // Gathers from which on it is worth it: each takes long itself.
 constexpr size_t kMinGathers = 6;
 // Slices, each of about a whole, from which on a concatenation is worth it.
@@ -199,6 +203,7 @@ class Cuts {
  private:
   const PlaceReaders& ReadersOf(const HloInstruction& instruction);
   double ReadsOf(const HloInstruction& instruction, int level = 0);
+  double ReadsOfNext(const HloInstruction& instruction);
   int64_t ExpressionCost(const HloInstruction& instruction);
   bool IsGathered(const HloInstruction& instruction);
   bool HasSingleReader(const HloInstruction& instruction);
@@ -257,6 +262,42 @@ double Cuts::ReadsOf(const HloInstruction& instruction, int level) {
   reads = std::min(reads, kMaxCounted);
   reads_[{&instruction, level}] = reads;
   return reads;
+}
+
+// The dimension along which a slice has a part of an array, without gaps; none
+// for several dimensions.
+std::optional<int64_t> DimensionOf(const HloInstruction& slice) {
+  std::optional<int64_t> found;
+  const xla::Shape& whole = slice.operand(0)->shape();
+  for (int64_t d = 0; d < RankOf(whole); ++d) {
+    if (slice.slice_strides(d) != 1) return std::nullopt;
+    if (slice.shape().dimensions(d) == whole.dimensions(d)) continue;
+    if (found.has_value()) return std::nullopt;
+    found = d;
+  }
+  return found;
+}
+
+// As `ReadsOf`, of the next step alone where it and the one after that read
+// slices along one dimension: elements of short steps that several later ones
+// need are computed once.
+double Cuts::ReadsOfNext(const HloInstruction& instruction) {
+  const PlaceReaders& readers = ReadersOf(instruction);
+  std::vector<const HloInstruction*> slices = readers.moving;
+  for (const HloInstruction* user : readers.moving) {
+    const std::vector<const HloInstruction*>& next = ReadersOf(*user).moving;
+    slices.insert(slices.end(), next.begin(), next.end());
+  }
+  std::optional<int64_t> dimension;
+  for (const HloInstruction* slice : slices) {
+    if (slice->opcode() != HloOpcode::kSlice) return ReadsOf(instruction);
+    const std::optional<int64_t> own = DimensionOf(*slice);
+    if (!own.has_value() || own != dimension.value_or(*own)) {
+      return ReadsOf(instruction);
+    }
+    dimension = own;
+  }
+  return ReadsOf(instruction, kMaxLevels);
 }
 
 // Additions that take as long as one element of `instruction`, of what has the
@@ -384,8 +425,9 @@ Kept Cuts::FindKind(const HloInstruction& instruction) {
   if (!readers.is_complete || HasSingleReader(instruction)) return Kept::kNone;
   if (IsGathered(instruction)) return Kept::kRepeated;
   if (readers.moving.empty()) return Kept::kNone;
-  const int64_t reads = std::lround(ReadsOf(instruction));
   const int64_t cost = ExpressionCost(instruction);
+  const int64_t reads = std::lround(
+      cost > kMaxMerged ? ReadsOf(instruction) : ReadsOfNext(instruction));
   // In a concatenation, as of a roll, the expression may well be in vectors.
   const bool is_joined = absl::c_any_of(readers.moving, [](const auto* each) {
     return each->opcode() == HloOpcode::kConcatenate;
