@@ -72,6 +72,7 @@ _GROUPS = {
     "parts of arrays; likewise",
     "draws.py": "random numbers; likewise",
     "scans.py": "recurrences by associative scans; likewise",
+    "loops.py": "convolutions in loops and branches; likewise",
     "pairings.py": "all pairs of two arrays, best paths, tables; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
