@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import shutil
 import statistics
 import sys
 import tomllib
@@ -30,6 +29,11 @@ from hloenv.dataset.benchmarks import find_benchmarks
 from hloenv.errors import HloEnvError
 from hloenv.learn.curve import CURVE, read_curve
 from hloenv.learn.gnn import GnnPolicy, load_gnn
+from hloenv.learn.imitation import (
+    Demonstration,
+    read_demonstrations,
+    write_demonstrations,
+)
 from hloenv.learn.ppo_run import BEST, REPORT
 from hloenv.learn.rewrite_config import RewriteConfig
 from hloenv.learn.rewrite_evaluation import Validation
@@ -57,8 +61,8 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
 POLICY = next(iter(ARMS))
 _SEARCH = "the search that is imitated"
 _DEMONSTRATIONS = "demonstrations.jsonl"
-# Settings that the demonstrations depend on.
-_SHOWN_BY = ("space", "train", "estimator", "search", "estimates", "seed")
+# Settings that the demonstrations depend on; the seed draws modules, too.
+_SHOWN_BY = ("space", "train", "estimator", "search", "estimates")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,15 +139,18 @@ def _toml(value: Any) -> str:
 
 
 def _take_demonstrations(config: RewriteConfig, folder: Path) -> None:
-    """Those of another arm that are found in the same way, where there are some."""
-    if (folder / _DEMONSTRATIONS).exists() or not config.demonstrations:
+    """Those of other trainings that are found in the same way, where there are some."""
+    path = folder / _DEMONSTRATIONS
+    if path.exists() or not config.demonstrations:
         return
+    found: dict[str, Demonstration] = {}
     for file in sorted(folder.parent.glob(f"*/{_DEMONSTRATIONS}")):
         other = RewriteConfig.of_run(file.parent)
         if all(getattr(other, key) == getattr(config, key) for key in _SHOWN_BY):
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, folder)
-            return
+            found |= read_demonstrations(file)
+    if found:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_demonstrations(path, found.values())
 
 
 def base_settings(config: str | None) -> dict[str, Any]:

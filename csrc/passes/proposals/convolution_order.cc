@@ -61,10 +61,15 @@ xla::ConvolutionDimensionNumbers InOrder(int num_spatial) {
   return dims;
 }
 
+xla::Shape InOrder(const xla::Shape& shape, const Order& order) {
+  return xla::ShapeUtil::MakeShape(shape.element_type(),
+                                   xla::Permute(shape.dimensions(), order));
+}
+
 HloInstruction* InOrder(HloInstruction* array, const Order& order) {
   if (xla::IsIdentityPermutation(order)) return array;
   return array->parent()->AddInstruction(HloInstruction::CreateTranspose(
-      xla::ShapeUtil::PermuteDimensions(order, array->shape()), array, order));
+      InOrder(array->shape(), order), array, order));
 }
 
 HloInstruction* BuildInOrder(const HloInstruction& convolution,
@@ -73,7 +78,7 @@ HloInstruction* BuildInOrder(const HloInstruction& convolution,
   const Orders orders = OrdersOf(dims);
   HloInstruction* result =
       x[0]->parent()->AddInstruction(HloInstruction::CreateConvolve(
-          xla::ShapeUtil::PermuteDimensions(orders.output, convolution.shape()),
+          InOrder(convolution.shape(), orders.output),
           InOrder(x[0], orders.input), InOrder(x[1], orders.kernel),
           convolution.feature_group_count(), convolution.batch_group_count(),
           convolution.window(), InOrder(dims.input_spatial_dimensions_size()),
