@@ -158,6 +158,86 @@ ENTRY main {{
     assert form_of(text, "dot-forms") == expected
 
 
+@pytest.mark.parametrize("kind", ["c64", "c128"])
+@pytest.mark.parametrize(
+    ("batch", "rows", "terms", "columns", "expected"),
+    [
+        (4096, 3, 3, 3, "unrolled_apart"),
+        (4096, 2, 2, 2, "unrolled_apart"),  # of real numbers, not with two terms
+        (4096, 8, 8, 8, "unrolled_apart"),
+        (4096, 2, 8, 1, "unrolled_apart"),  # of real numbers, not with many terms
+        (32, 3, 3, 1, "unrolled_apart"),
+        (31, 3, 3, 1, None),
+        (4096, 4, 9, 4, None),  # the rule takes eight terms
+        (4096, 3, 1, 3, None),  # without a sum
+        (4096, 1, 3, 1, None),  # nothing but a sum
+        (1, 500, 2, 16, "unrolled_apart"),
+        (1, 499, 2, 16, None),
+        (8, 100, 3, 3, "unrolled_apart"),
+        (4096, 16, 16, 16, "parts"),
+    ],
+)
+def test_many_products_of_few_complex_numbers(
+    kind, batch, rows, terms, columns, expected
+):
+    text = f"""HloModule links
+
+ENTRY main {{
+  x = {kind}[{batch},{rows},{terms}] parameter(0)
+  y = {kind}[{batch},{terms},{columns}] parameter(1)
+  ROOT d = {kind}[{batch},{rows},{columns}] dot(x, y), lhs_batch_dims={{0}},
+    rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+}}
+"""
+    if batch == 1:
+        text = f"""HloModule gates
+
+ENTRY main {{
+  x = {kind}[{rows},{terms}] parameter(0)
+  y = {kind}[{terms},{columns}] parameter(1)
+  ROOT d = {kind}[{rows},{columns}] dot(x, y),
+    lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize(
+    ("terms", "order", "first"),
+    [
+        (4, "2,0,1", "unrolled_apart"),
+        (4, "0,1,2", "unrolled"),
+        (16, "2,0,1", "unrolled"),  # the other one stays a call
+    ],
+)
+def test_products_that_another_one_reads_are_not_computed_again(
+    kind, terms, order, first
+):
+    """As gates on a state: each would compute all before it for each of its terms."""
+    sizes = ",".join(("2048", "2", "2")[int(d)] for d in order.split(","))
+    text = f"""HloModule gates
+
+ENTRY main {{
+  s = {kind}[2,2048,2] parameter(0)
+  g = {kind}[2,2] parameter(1)
+  h = {kind}[{terms},2] parameter(2)
+  d = {kind}[2048,2,2] dot(s, g), lhs_contracting_dims={{0}}, rhs_contracting_dims={{1}}
+  t = {kind}[{sizes}] transpose(d), dimensions={{{order}}}
+  r = {kind}[{8192 // terms},{terms}] reshape(t)
+  n = {kind}[{8192 // terms},{terms}] negate(r)
+  ROOT e = {kind}[{8192 // terms},2] dot(n, h),
+    lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+    if order == "0,1,2":
+        text = text.replace("transpose(d), dimensions={0,1,2}", "copy(d)")
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives("dot-forms")
+    decisions = get_policy("known-forms")(alternatives).tolist()
+    assert alternatives[0].choices[decisions[0]].rule == first
+
+
 def test_a_dot_has_one_form_as_it_is_and_transposed():
     """Also where its operand has a form, too, which says nothing about it."""
     text = """HloModule chained

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -62,6 +63,7 @@ ENTRY main {{
         ("f32", 1e-12),
         ("f64", 1e-12),
         ("c64", 1e-12),
+        ("c128", 1e-12),
         ("s32", 0.0),
         ("bf16->f32", 1e-5),
         ("bf16", 2e-2),
@@ -83,6 +85,18 @@ def test_random_dots(types, tolerance):
 @pytest.mark.compile
 def test_forms_compile_and_compute_the_same():
     check_compiled(BATCHED, NAME)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("f64", 0), ("c64", 1), ("c128", 1)])
+def test_small_complex_products_in_a_kernel_of_their_own(kind, expected):
+    alternatives = captured(BATCHED.replace("f32", kind))
+    names = rules(alternatives)
+    assert names.count("unrolled_apart") == expected
+    if expected:
+        decided = alternatives.apply([names.index("unrolled_apart") + 1])
+        counts = decided.opcode_counts()
+        assert (counts["call"], counts["multiply"]) == (1, 3)
+        assert "dot" not in counts
 
 
 def test_each_form():
@@ -149,10 +163,76 @@ def test_not_offered(old, new, expected):
     assert rules(captured(f"{head}ENTRY{numbers}")) == expected
 
 
-def test_infinite_operands_are_left_alone():
+@pytest.mark.parametrize("kind", ["f32", "c64", "c128"])
+def test_infinite_operands_are_left_alone(kind):
     text = BATCHED.replace(
         "y = f32[100,3,5]{2,1,0} parameter(1)",
         "huge = f32[] constant(inf)\n"
         "  y = f32[100,3,5]{2,1,0} broadcast(huge), dimensions={}",
-    )
+    ).replace("f32", kind)
+    if kind.startswith("c"):
+        text = text.replace("constant(inf)", "constant((0, inf))")
     assert len(captured(text)) == 0
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("extreme", [np.inf, -np.inf, np.nan, 1e30, 1e-40, -0.0])
+@pytest.mark.parametrize("shape", [(100, 4, 5), (1, 70, 2)])
+def test_extreme_complex_arguments(shape, extreme):
+    """The same results are finite, and these are the same."""
+    batch, rows, columns = shape
+    text = BATCHED.replace("f32", "c64").replace("{2,1,0}", "")
+    text = text.replace("[100,4,", f"[{batch},{rows},").replace("100", f"{batch}")
+    text = text.replace(",5]", f",{columns}]")
+    alternatives = captured(text)
+    names = rules(alternatives)
+    rng = np.random.default_rng(0)
+    arrays = []
+    for sizes in ((batch, rows, 3), (batch, 3, columns)):
+        parts = rng.normal(size=(*sizes, 2)).astype(np.float32)
+        parts[rng.random(parts.shape) < 0.05] = extreme
+        arrays.append(parts.view(np.complex64)[..., 0])
+    original = alternatives.apply([0])
+    (wanted,) = hloenv.compile(original, engine="jaxlib", isolate=False)(*arrays)
+    is_finite = np.isfinite(wanted)
+    assert is_finite.any()
+    assert is_finite.all() == (abs(extreme) < 1)
+    for name in ("unrolled", "unrolled_apart"):
+        decided = alternatives.apply([names.index(name) + 1])
+        (found,) = hloenv.compile(decided, engine="jaxlib", isolate=False)(*arrays)
+        np.testing.assert_array_equal(np.isfinite(found), is_finite)
+        error = np.abs(found[is_finite] - wanted[is_finite]).max()
+        assert error <= 1e-6 * np.abs(wanted[is_finite]).max()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_chains_of_complex_products(seed):
+    """Whatever is chosen for each, where one reads the other."""
+    rng = random.Random(seed)
+    rows, middle, columns = (rng.choice((1, 2, 3, 8)) for _ in range(3))
+    batch = rng.choice((1, 3, 40))
+    text = f"""HloModule chain
+
+ENTRY main {{
+  x = c128[{batch},{rows},3] parameter(0)
+  y = c128[{batch},3,{middle}] parameter(1)
+  z = c128[{middle},{columns}] parameter(2)
+  d = c128[{batch},{rows},{middle}] dot(x, y), lhs_batch_dims={{0}},
+    rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+  t = c128[{middle},{batch},{rows}] transpose(d), dimensions={{2,0,1}}
+  m = c128[{middle},{batch},{rows}] multiply(t, t)
+  ROOT e = c128[{batch},{rows},{columns}] dot(m, z),
+    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+}}
+"""
+    module = hloenv.HloModule.from_text(text)
+    alternatives = captured(text)
+    assert rules(alternatives).count("unrolled") >= 2
+    arrays = hloenv.random_inputs(module, seed=seed)
+    (wanted,) = hloenv.interpret(module, *arrays)
+    scale = np.abs(wanted).max()
+    assert scale > 0
+    for decisions in np.ndindex(*alternatives.num_choices):
+        decided = alternatives.apply(list(decisions))
+        (found,) = hloenv.interpret(decided, *arrays)
+        assert np.abs(found - wanted).max() <= 1e-13 * scale, decisions

@@ -151,7 +151,11 @@ const Rule& UnrolledApartRule();
 void ProposeUnrolledApart(const HloInstruction& root, RuleContext& context,
                           std::vector<Proposal>& proposals) {
   const std::optional<ShortDot> found = ShortDotOf(root, context);
-  if (!found.has_value() || !found->is_tall) return;
+  if (!found.has_value()) return;
+  // Arithmetic of complex numbers is too slow to be repeated for small ones.
+  if (!found->is_tall && !xla::ShapeUtil::ElementIsComplex(root.shape())) {
+    return;
+  }
   Propose(
       UnrolledApartRule(), root, {root.operand(0), root.operand(1)},
       [dot = found->dot, &root](absl::Span<HloInstruction* const> x) {
@@ -164,8 +168,10 @@ void ProposeUnrolledApart(const HloInstruction& root, RuleContext& context,
 const Rule& UnrolledApartRule() {
   static constexpr Rule rule = {
       "unrolled_apart",
-      "As unrolled, of many rows, in a kernel of its own: a reduction that "
-      "reads the sums would have them in its loop. Floats round differently.",
+      "As unrolled, of many rows or of complex numbers, in a kernel of its "
+      "own: "
+      "a reduction that reads the sums would have them in its loop. Floats "
+      "round differently.",
       &ProposeUnrolledApart};
   return rule;
 }

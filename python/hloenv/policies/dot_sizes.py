@@ -52,8 +52,10 @@ _NARROW_PRODUCTS = 2**16
 # Rows, columns and terms from which products of floats were faster for truth values.
 _TRUTH_SIZE = 64
 # Rows, columns and terms from which a dot of complex numbers with as many was faster as
-# four dots of real ones.
+# four dots of real ones. And products of complex matrices, or rows of them, from which
+# multiplications were faster, of as few terms as the rule takes.
 _SOME_ROWS = 16
+_SOME_COMPLEX, _MANY_COMPLEX_ROWS = 32, 500
 _FLOAT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 # Elements of a transposed matrix from which a vector was multiplied faster with the
 # matrix as it is stored.
@@ -157,8 +159,15 @@ def _real_forms(sizes: list[int]) -> tuple[str, ...]:
 
 def _complex_forms(sizes: list[int]) -> tuple[str, ...]:
     """For a dot of complex numbers, of sizes as in `DOT_ATTRIBUTES`."""
-    is_large = math.prod(sizes) >= _MANY_PRODUCTS and min(sizes[1:]) >= _SOME_ROWS
-    return ("parts",) if is_large else ()
+    batch, rows, columns, terms = sizes
+    if math.prod(sizes) >= _MANY_PRODUCTS and min(sizes[1:]) >= _SOME_ROWS:
+        return ("parts",)
+    are_many = batch >= _SOME_COMPLEX or batch * rows >= _MANY_COMPLEX_ROWS
+    # XLA multiplies and adds up without a call where there is nothing to sum over, or
+    # nothing else.
+    is_call = terms > 1 and max(rows, columns) > 1
+    # Each multiplication is six operations, too many to be repeated in what reads it.
+    return ("unrolled_apart",) if are_many and is_call else ()
 
 
 def _vector_forms(sizes: list[int], offered: Collection[str]) -> tuple[str, ...]:

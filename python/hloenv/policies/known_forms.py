@@ -178,7 +178,7 @@ class KnownForms:
     dimension; products of few rows, or of a vector, and a transposed matrix read the
     matrix as it is, and of few rows and matrices across each other one at a time; those
     whose first operand is read across its rows are swapped, or that operand is
-    transposed first; those that sum over several dimensions sum over one; those of
+    transposed first; those that sum over several dimensions sum over one; large ones of
     complex numbers become four;
     products with a constant matrix that is mostly zero, as of resizes, become gathers,
     as do those with one-hot rows, or sums by index; products of many rows of few
@@ -233,6 +233,13 @@ class KnownForms:
         firsts = graph.site_choice_offsets  # the original of each site comes first
         is_index = graph.opcode[graph.site_choice_nodes[firsts[:-1]]] == _INDEX
         readers, large_values = Readers(alternatives), _LargeValues(alternatives)
+        # Dots that may be written out: each reads another one for each of its terms,
+        # of which LLVM finds what is the same, but in a transposition.
+        short_dots = {
+            int(graph.site_choice_nodes[firsts[graph.site_offsets[index]]])
+            for index, rules in choices.items()
+            if "unrolled_apart" in rules
+        }
         called, written, networks, cuts, joined, rolled = [], [], set(), [], [], {}
         for index, rules in choices.items():
             site = int(graph.site_offsets[index])
@@ -286,6 +293,10 @@ class KnownForms:
                         is_read_apart = apart in rules and (
                             (is_large and readers.branch(place))
                             or (rule == "unrolled" and readers.loop(place))
+                            or (
+                                rule == "unrolled"
+                                and readers.transpose(place, short_dots)
+                            )
                         )
                         rule = apart if is_read_apart else rule
                         decisions[index] = rules[rule]

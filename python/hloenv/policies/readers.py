@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,13 +130,24 @@ class Readers:
         least = _MANY_TIMES * int(self._graph.element_count[node])
         readers, _ = self._fused(node)
         return any(
-            opcode in _REPEATING and elements >= least for opcode, elements in readers
+            self._opcode_of(each) in _REPEATING
+            and int(self._graph.element_count[each]) >= least
+            for each in readers
         )
 
     def loop(self, node: int) -> bool:
         """Whether XLA, if it fuses `node`, computes it inside of a reader's loop."""
         readers, are_all = self._fused(node)
-        return not are_all or any(opcode in _LOOPING for opcode, _ in readers)
+        return not are_all or any(self._opcode_of(each) in _LOOPING for each in readers)
+
+    def transpose(self, node: int, nodes: Collection[int]) -> bool:
+        """Whether some of `nodes` read `node` transposed, and XLA fuses that with it.
+
+        Other elementwise operations may be in between.
+        """
+        readers, _ = self._fused(node)
+        transposed = (each for each in readers if self._opcode_of(each) == "transpose")
+        return any(not set(self._fused(t)[0]).isdisjoint(nodes) for t in transposed)
 
     def reduce(self, node: int) -> bool:
         """Whether all that reads `node`, or arithmetic on it, are the library's sums.
@@ -165,20 +177,20 @@ class Readers:
             and reducer_of(graph, reader) in _REDUCERS
         )
 
-    def _fused(self, node: int) -> tuple[list[tuple[str, int]], bool]:
-        """Opcode and elements of what reads `node`, or what XLA fuses with it.
+    def _opcode_of(self, node: int) -> str:
+        return str(self._opcodes[self._graph.opcode[node]])
 
-        And whether these are all.
-        """
-        graph = self._graph
-        count = int(graph.element_count[node])
-        found, left, readers = {node}, [node], list[tuple[str, int]]()
+    def _fused(self, node: int) -> tuple[list[int], bool]:
+        """What reads `node`, or what XLA fuses with it; and whether these are all."""
+        count = int(self._graph.element_count[node])
+        found, left, readers = {node}, [node], list[int]()
         while left and len(found) <= _MAX_READERS:
             for reader in self.of(left.pop()):
-                elements = int(graph.element_count[reader])
-                opcode = self._opcodes[graph.opcode[reader]]
-                readers.append((opcode, elements))
-                is_fused = opcode not in _SEPARATE and elements == count
+                elements = int(self._graph.element_count[reader])
+                readers.append(reader)
+                is_fused = (
+                    self._opcode_of(reader) not in _SEPARATE and elements == count
+                )
                 if is_fused and reader not in found:
                     found.add(reader)
                     left.append(reader)
