@@ -15,6 +15,10 @@ from support.captures import capture_jax, check_decided, rules
 pytestmark = pytest.mark.jax
 
 LAST = ("NHWC", "HWIO", "NHWC")
+CHANNELS_LAST: dict[str, Any] = {"dimension_numbers": LAST}
+SIGNALS_LAST: dict[str, Any] = {"dimension_numbers": ("NWC", "WIO", "NWC")}
+VOLUMES_LAST: dict[str, Any] = {"dimension_numbers": ("NDHWC", "DHWIO", "NDHWC")}
+STRETCHED: dict[str, Any] = {"rhs_dilation": (2, 1), "lhs_dilation": (1, 2)}
 # Shapes, arguments and options: patches next to each other, and one each way.
 PATCHES: list[Any] = [
     ((2, 3, 12, 8), ((4, 4), (4, 4), "VALID"), {}),
@@ -46,6 +50,18 @@ def captured(
         ((2, 3, 9, 9), ((3, 3), (1, 1), "SAME"), {"rhs_dilation": (2, 1)}),
         ((2, 3, 9, 9), ((3, 3), (1, 1), ((1, 1), (1, 1))), {"lhs_dilation": (1, 2)}),
         ((3, 2, 40), ((5,), (3,), "VALID"), {}),
+        # The features last: of one channel, strides, dilations and no elements between.
+        ((2, 9, 10, 3), ((3, 2), (1, 1), ((1, 0), (0, 2))), CHANNELS_LAST),
+        ((2, 9, 9, 1), ((3, 3), (1, 1), "SAME"), CHANNELS_LAST),
+        ((1, 13, 11, 2), ((5, 3), (2, 3), "SAME"), CHANNELS_LAST),
+        ((2, 9, 9, 3), ((3, 3), (1, 1), ((1, 2), (0, 1))), CHANNELS_LAST | STRETCHED),
+        ((2, 9, 9, 3), ((3, 1), (1, 1), "VALID"), CHANNELS_LAST),
+        ((2, 9, 9, 3), ((2, 3), (4, 4), "VALID"), CHANNELS_LAST),
+        ((2, 5, 6, 7, 2), ((2, 3, 2), (1, 1, 2), "SAME"), VOLUMES_LAST),
+        # Long windows, in parts of four, the last of which is as long, and is not.
+        ((2, 40, 2), ((16,), (1,), "SAME"), SIGNALS_LAST),
+        ((3, 40, 2), ((11,), (3,), "VALID"), SIGNALS_LAST),
+        ((1, 60, 2), ((10,), (2,), "SAME"), SIGNALS_LAST | {"rhs_dilation": (3,)}),
     ],
 )
 def test_results_are_equal_bit_for_bit(shape, args, options):
@@ -111,6 +127,38 @@ def test_other_kernels_are_left(number, expected):
     x = np.ones((2, 4, 9, 9), np.float32)
     _, alternatives = capture_jax(fn, x, name="convolution-forms", rule="copies")
     assert rules(alternatives) == expected
+
+
+@pytest.mark.parametrize(("swapped", "expected"), [(False, ["copies"]), (True, [])])
+def test_features_that_are_last_are_the_window_in_its_order(swapped, expected):
+    kernel = np.eye(9, dtype=np.float32)
+    if swapped:
+        kernel[[3, 5]] = kernel[[5, 3]]
+    kernel = np.tile(kernel.reshape(3, 3, 1, 9), (1, 1, 1, 4))
+
+    def fn(x):
+        return jax.lax.conv_general_dilated(
+            *(x, kernel, (1, 1), "SAME"), dimension_numbers=LAST, feature_group_count=4
+        )
+
+    x = np.ones((2, 9, 9, 4), np.float32)
+    _, alternatives = capture_jax(fn, x, name="convolution-forms", rule="copies")
+    assert rules(alternatives) == expected
+
+
+@pytest.mark.parametrize(("stride", "expected"), [(64, ["copies"]), (512, [])])
+def test_windows_far_apart_need_no_parts_between(stride, expected):
+    _, alternatives, _ = captured(
+        (1, 8192, 1), (256,), (stride,), "VALID", **SIGNALS_LAST
+    )
+    assert rules(alternatives) == expected
+
+
+def test_windows_side_by_side_need_few_slices():
+    _, alternatives, _ = captured(
+        (1, 40, 40, 4), (16, 16), (1, 1), **CHANNELS_LAST, padding="SAME"
+    )
+    assert alternatives.apply([1]).opcode_counts()["slice"] < 30
 
 
 def test_taps_far_apart_need_no_list_of_what_is_between():

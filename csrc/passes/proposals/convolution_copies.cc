@@ -5,10 +5,12 @@
 //   r = f32[8,200,200,9] convolution(x: f32[8,200,200,1], k: f32[3,3,1,9])
 //
 // where k[:, :, 0, o] is one at one place and zero at the others, becomes a
-// concatenation of nine slices of the padded input; and patches that do not
-// overlap, a reshape and a transposition. Their gradients, in which k[:, :, i,
-// 0] is one at one place, are sums of such slices, or of transpositions back:
-// one for each part of the windows in which none overlap.
+// concatenation of nine slices of the padded input, if the features are not the
+// last dimension; otherwise windows along one dimension after the other, from
+// the last one, so that only their first elements are copied one by one.
+// Patches that do not overlap become a reshape and a transposition. Gradients,
+// in which k[:, :, i, 0] is one at one place, are sums of such slices, or of
+// transpositions back: one for each part of the windows in which none overlap.
 #include <algorithm>
 #include <utility>
 
@@ -29,6 +31,11 @@ using xla::HloInstruction;
 // group that are concatenated.
 constexpr int64_t kMaxKernel = int64_t{1} << 18;
 constexpr int64_t kMaxCopies = 64;
+// Elements of a window that are copied one by one; of longer ones, parts of
+// about the square root of their elements are.
+constexpr int64_t kMaxSingle = 8;
+// Elements of the arrays that are made on the way, for each of the result.
+constexpr double kMaxOnTheWay = 8;
 
 // Calls `look` with the tap, the input feature of a group, the output feature
 // and the value of each element of the kernel that is not zero; false if the
@@ -143,6 +150,95 @@ absl::StatusOr<HloInstruction*> BuildCopies(const Convolution& convolution,
   }
   if (parts.size() == 1) return convolution.Finish(parts.front());
   return convolution.Finish(Stacked(parts, 'o', labels));
+}
+
+// How windows along one dimension are made: of parts of up to so many elements.
+int64_t PartOf(const SpatialDimension& dimension, int64_t run) {
+  if (dimension.taps <= (run == 1 ? kMaxSingle : kMaxCopies)) return 1;
+  int64_t part = 1;
+  while (part * part < dimension.taps) ++part;
+  return part;
+}
+
+// Elements of the padded input along this dimension, beside so many further
+// ones of each window.
+int64_t PositionsOf(const SpatialDimension& dimension, int64_t elements) {
+  return dimension.dilated() + dimension.pad_low + dimension.pad_high -
+         (elements - 1) * dimension.window_dilation;
+}
+
+// Whether the output features are the elements of the window in their order,
+// and whether windows are made of them without many or large arrays.
+bool AreWindows(const Convolution& convolution,
+                const std::vector<Index>& taps) {
+  if (taps != IndicesBelow(convolution.taps())) return false;
+  const auto result = static_cast<double>(
+      xla::ShapeUtil::ElementsIn(convolution.instruction().shape()));
+  double elements = result;
+  for (const SpatialDimension& each : convolution.spatial()) {
+    elements *= static_cast<double>(PositionsOf(each, 1)) /
+                static_cast<double>(each.output * each.taps);
+  }
+  int64_t run = 1;
+  for (size_t d = convolution.spatial().size(); d-- > 0;) {
+    const SpatialDimension& each = convolution.spatial()[d];
+    const int64_t part = PartOf(each, run);
+    elements /= static_cast<double>(PositionsOf(each, 1));
+    const double parts =
+        elements * static_cast<double>(PositionsOf(each, part) * part);
+    elements *= static_cast<double>(each.output * each.taps);
+    const double largest = std::max(part > 1 ? parts : 0, elements);
+    if (each.reversed || part > kMaxCopies || largest > kMaxOnTheWay * result ||
+        !convolution.Fits(largest)) {
+      return false;
+    }
+    run *= each.taps;
+  }
+  return true;
+}
+
+// Parts of one dimension of an array next to each other, behind a barrier if
+// they are several: XLA would copy their elements one by one in what reads
+// them.
+Labelled SideBySide(const std::vector<Labelled>& parts, char label) {
+  Labelled all = Concatenated(parts, label);
+  if (parts.size() > 1) all.value = BarrierOf(all.value);
+  return all;
+}
+
+HloInstruction* BuildWindows(const Convolution& convolution,
+                             HloInstruction* x) {
+  Labelled windows = convolution.PaddedInput(convolution.Input(x, false));
+  windows = Ordered(windows, windows.Those(convolution.OutputLabels()));
+  const auto end = static_cast<int64_t>(windows.labels.size());
+  std::string taps;
+  int64_t run = 1;  // elements of windows next to each other
+  for (size_t d = convolution.spatial().size(); d-- > 0;) {
+    const SpatialDimension& each = convolution.spatial()[d];
+    const char position = PositionLabel(d);
+    const char tap = TapLabel(d);
+    const int64_t part = PartOf(each, run);
+    windows = WithUnit(windows, end, tap);
+    std::vector<Labelled> shifted;
+    for (int64_t i = 0; i < part; ++i) {
+      shifted.push_back(Sliced(windows, {{position, i * each.window_dilation,
+                                          PositionsOf(each, part)}}));
+    }
+    windows = SideBySide(shifted, tap);
+    std::vector<Labelled> parts;
+    for (int64_t i = 0; i < each.taps; i += part) {
+      // The last one overlaps the one before it, if they are not as long.
+      const int64_t first = std::min(i, each.taps - part);
+      const int64_t size = std::min(part, each.taps - i);
+      parts.push_back(Sliced(windows, {{position, first * each.window_dilation,
+                                        each.output, each.stride},
+                                       {tap, i - first, size}}));
+    }
+    windows = SideBySide(parts, tap);
+    taps.insert(taps.begin(), tap);
+    run *= each.taps;
+  }
+  return convolution.Finish(MergeLabels(windows, taps, 'o'));
 }
 
 // Windows whose elements are the input features. Along each dimension, one is
@@ -337,16 +433,22 @@ void ProposeCopies(const HloInstruction& root, RuleContext& context,
   // Parts that are one number after the other are slow.
   const std::string labels = found->OutputLabels();
   const bool is_last = !labels.empty() && labels.back() == 'o';
-  if (!are_tiles && (is_last || found->outputs() > kMaxCopies)) return;
+  const bool has_form =
+      is_last ? AreWindows(*found, *taps) : found->outputs() <= kMaxCopies;
+  if (!are_tiles && !has_form) return;
   Propose(
       CopiesRule(), root, {root.operand(0)},
-      [convolution = *found, taps = *std::move(taps),
-       are_tiles](absl::Span<HloInstruction* const> x)
+      [convolution = *found, taps = *std::move(taps), are_tiles,
+       is_last](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<HloInstruction*> {
         if (are_tiles) return BuildTiles(convolution, x[0]);
-        return InOwnKernel(x, [&](absl::Span<HloInstruction* const> own) {
-          return BuildCopies(convolution, taps, own[0]);
-        });
+        return InOwnKernel(x,
+                           [&](absl::Span<HloInstruction* const> own)
+                               -> absl::StatusOr<HloInstruction*> {
+                             return is_last ? BuildWindows(convolution, own[0])
+                                            : BuildCopies(convolution, taps,
+                                                          own[0]);
+                           });
       },
       proposals);
 }
@@ -359,7 +461,9 @@ const Rule& CopiesRule() {
       "Rewrites a convolution whose kernel the module determines, and that "
       "picks one element of the window for each output feature, as a "
       "concatenation of up to 64 slices, if these features are not the last "
-      "dimension, or as a transposition where windows do not overlap; and "
+      "dimension, or of slices along one dimension after the other, if they "
+      "are and are the whole window, or as a transposition where windows do "
+      "not overlap; and "
       "their gradients as sums of up to 64 slices or transpositions. "
       "Infinities and not-a-numbers do not reach other "
       "elements of the window.",
