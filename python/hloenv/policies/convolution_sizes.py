@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SPATIAL = range(3)
 CONVOLUTION_ATTRIBUTES = (
-    *("feature_group_count", "batch_group_count", "output_batch"),
+    *("feature_group_count", "batch_group_count", "output_batch", "output_feature"),
     *("kernel_input_feature", "kernel_output_feature"),
     *(f"{name}_{d}" for name in ("sizes", "base_dilations") for d in _SPATIAL),
     *(
@@ -97,6 +97,14 @@ _MANY_PRODUCTS, _MAX_TAPS = 2**18, 121
 # from which a dot for each element of the kernel was faster; and elements of the image
 # from which, and of the kernel up to which, one dot was.
 _MAX_KERNEL, _SOME_OUTPUTS, _LARGE_IMAGE, _LARGE_KERNEL = 64, 32, 196, 25
+# Of depthwise convolutions with several output features for each input feature, which
+# are the last dimension: elements of the window and bytes of the kernel from which sums
+# were slower than XLA's form; and the squares of these features times the elements of
+# the window, by which power of two divides the former, as vectors have so many.
+_MANY_SUMMED, _MAX_KERNEL_BYTES = 25, 100_000
+_MAX_SUMS = {1: 2400, 2: 4800, 4: 19_700, 8: 50_000}
+# And elements of the window from which, and up to which, they were for bfloat16.
+_SCALAR_SUMS = range(4, 16)
 # Output features below which it was slower, as of gradients with respect to images.
 _FEW_FEATURES = 8
 
@@ -112,6 +120,8 @@ class ConvolutionSizes:
         has_padding: the image has padding.
         has_window_dilation: as in gradients of convolutions with strides.
         has_strides: there are strides.
+        is_feature_last: the features are the last dimension of the result.
+        is_bfloat16: the numbers are of type bfloat16.
     """
 
     groups: int
@@ -128,6 +138,8 @@ class ConvolutionSizes:
     has_padding: bool = False
     has_window_dilation: bool = False
     has_strides: bool = False
+    is_feature_last: bool = False
+    is_bfloat16: bool = False
 
     @property
     def taps(self) -> int:
@@ -366,7 +378,7 @@ class ConvolutionSizes:
         if self.is_larger_than_image:
             return ("outputs", "taps", *bands)
         if self.inputs == 1:
-            return ("taps", *bands)
+            return () if self._has_slow_sums else ("taps", *bands)
         if self.taps == 1:
             is_fast = self.batch == 1 or self.inputs <= _MAX_OF_BLOCKS
             return ("blocks",) if is_fast else ()
@@ -380,6 +392,20 @@ class ConvolutionSizes:
             return ("patches", "taps")
         is_large = patches <= _MAX_PATCHES_OF_TAPS and features >= _MANY_FEATURES
         return ("taps",) if is_large else ()
+
+    @property
+    def _has_slow_sums(self) -> bool:
+        """Whether multiplications were slower than XLA's form; of one input feature."""
+        if self.outputs == 1 or not self.is_feature_last or self.taps > _MAX_SUMMED:
+            return False
+        item = 8 if self.is_float64 else 2 if self.is_bfloat16 else 4
+        kernel_bytes = self.groups * self.outputs * self.taps * item
+        if self.taps >= _MANY_SUMMED and kernel_bytes >= _MAX_KERNEL_BYTES:
+            return True
+        is_many = self.outputs >= _FEW_FEATURES
+        if self.is_bfloat16 and is_many and self.taps in _SCALAR_SUMS:
+            return True
+        return self.outputs**2 * self.taps >= _MAX_SUMS[math.gcd(self.outputs, 8)]
 
     @property
     def _is_single_gradient(self) -> bool:
@@ -467,4 +493,6 @@ def convolution_at(
             attributes[f"window_dilations_{d}"] > 1 for d in spatial
         ),
         has_strides=any(attributes[f"strides_{d}"] > 1 for d in spatial),
+        is_feature_last=attributes["output_feature"] == int(graph.rank[node]) - 1,
+        is_bfloat16=dtypes()[graph.dtype[node]] == "bf16",
     )
