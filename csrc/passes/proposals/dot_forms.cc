@@ -169,9 +169,8 @@ const Rule& UnrolledApartRule() {
   static constexpr Rule rule = {
       "unrolled_apart",
       "As unrolled, of many rows or of complex numbers, in a kernel of its "
-      "own: "
-      "a reduction that reads the sums would have them in its loop. Floats "
-      "round differently.",
+      "own: a reduction that reads the sums would have them in its loop. "
+      "Floats round differently.",
       &ProposeUnrolledApart};
   return rule;
 }

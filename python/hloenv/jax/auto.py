@@ -56,7 +56,7 @@ _FIRST = {
             *("convolution-forms/terms", "dot-forms/as_stored"),
             *("convolution-forms/outputs", "convolution-forms/rows"),
             *("convolution-forms/patches", "convolution-forms/phases"),
-            "convolution-forms/bands",
+            *("convolution-forms/bands", "convolution-forms/channels_last"),
         )
     )
 }
