@@ -369,6 +369,32 @@ def test_forms_of_what_jax_makes(name):
             "window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2}, dim_labels=b01f_01oi->b01f",
             None,
         ),
+        (  # other sample rates, of one channel
+            ("4,600,1", "48,1,1", "4,899,1"),
+            "window={size=48 stride=2 pad=24_23 lhs_dilate=3}, dim_labels=b0f_0io->b0f",
+            "taps_apart",
+        ),
+        (  # by a longer filter, and of several channels
+            ("1,600,1", "400,1,1", "1,749,1"),
+            "window={size=400 stride=4 pad=200_199 lhs_dilate=5}, "
+            "dim_labels=b0f_0io->b0f",
+            "phases",
+        ),
+        (
+            ("4,600,1", "48,1,2", "4,899,2"),
+            "window={size=48 stride=2 pad=24_23 lhs_dilate=3}, dim_labels=b0f_0io->b0f",
+            None,
+        ),
+        (  # images twice as large, and too few results
+            ("2,32,32,1", "4,4,1,1", "2,64,64,1"),
+            "window={size=4x4 pad=2_2x2_2 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f",
+            "taps_apart",
+        ),
+        (
+            ("1,60,1", "5,1,1", "1,120,1"),
+            "window={size=5 pad=2_3 lhs_dilate=2}, dim_labels=b0f_0io->b0f",
+            None,
+        ),
         (  # volumes
             ("2,4,8,8,16", "3,3,3,8,16", "2,8,16,16,8"),
             "window={size=3x3x3 pad=1_2x1_2x1_2 lhs_dilate=2x2x2}, "

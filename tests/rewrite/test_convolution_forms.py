@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from support.captures import capture, check_compiled, rules
+from support.captures import capture, check_compiled, check_rule, rules
 from support.convolutions import (
     JAX_FORMS,
     jax_form,
@@ -140,6 +140,82 @@ def test_phases_leave_no_base_dilation():
     # The convolutions can be decided again.
     again = hloenv.HloEnv(decided).get_alternatives(NAME)
     assert len(again) == 4
+
+
+@pytest.mark.parametrize(
+    ("stride", "dilation", "size", "expected"),
+    [
+        (2, 3, 29, {"convolution": 3, "concatenate": 1}),
+        (6, 4, 20, {"convolution": 2, "concatenate": 1}),  # both have a factor
+        (3, 3, 30, {"convolution": 1}),
+        (4, 2, 15, {"convolution": 1}),
+    ],
+)
+def test_strides_make_fewer_phases(stride, dilation, size, expected):
+    padded = (size - 1) * stride + 7
+    high = padded - (20 - 1) * dilation - 1 - 3
+    text = one_convolution(
+        *("2,20,1", "7,1,1", f"2,{size},1"),
+        f"window={{size=7 stride={stride} pad=3_{high} lhs_dilate={dilation}}}, "
+        "dim_labels=b0f_0io->b0f",
+    )
+    alternatives = captured(text)
+    chosen = 1 + rules(alternatives).index("phases")
+    decided = alternatives.apply([chosen])
+    assert "lhs_dilate" not in decided.to_text()
+    counts = decided.opcode_counts()
+    wanted = {name: counts.get(name, 0) for name in ("convolution", "concatenate")}
+    assert wanted == {"convolution": 0, "concatenate": 0} | expected
+    for record in hloenv.verify_alternatives(alternatives, float64=True):
+        assert record.relative <= 1e-12, record
+
+
+def test_random_strides_and_dilations_have_equal_phases():
+    rng = random.Random(0)
+    count = 0
+    for seed in range(80):
+        image, taps = rng.randint(1, 12), rng.randint(1, 9)
+        dilation, stride = rng.randint(2, 6), rng.randint(1, 6)
+        window_dilation = rng.randint(1, 3)
+        low, high = rng.randint(-2, 6), rng.randint(-2, 6)
+        padded = (image - 1) * dilation + 1 + low + high
+        size = (padded - (taps - 1) * window_dilation - 1) // stride + 1
+        if size < 1:
+            continue
+        text = one_convolution(
+            *(f"1,{image},2", f"{taps},2,1", f"1,{size},1"),
+            f"window={{size={taps} stride={stride} pad={low}_{high} "
+            f"lhs_dilate={dilation} rhs_dilate={window_dilation} "
+            f"rhs_reversal={seed % 2}}}, dim_labels=b0f_0io->b0f",
+        )
+        count += check_rule(text, NAME, "phases", seed=seed)
+    assert count >= 40
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("extreme", [np.inf, np.nan, 1e30])
+def test_phases_of_extreme_arguments(extreme):
+    """Products with the zeros of the dilation, which are none, are left out."""
+    text = one_convolution(
+        *("1,20,1", "7,1,1", "1,29,1"),
+        "window={size=7 stride=2 pad=3_3 lhs_dilate=3}, dim_labels=b0f_0io->b0f",
+    )
+    alternatives = captured(text)
+    chosen = 1 + rules(alternatives).index("phases")
+    image = np.ones((1, 20, 1), np.float32)
+    image[0, 7] = extreme
+    kernel = np.ones((7, 1, 1), np.float32)
+    for decisions in ([0], [chosen]):
+        decided = alternatives.apply(decisions)
+        (found,) = hloenv.compile(decided, engine="jaxlib", isolate=False)(
+            image, kernel
+        )
+        # The element is at 21, windows of seven start at each second place from -3.
+        reads = [p for p in range(29) if 2 * p - 3 <= 21 < 2 * p + 4]
+        others = np.delete(found[0, :, 0], reads)
+        assert np.isfinite(others).all()
+        assert others.max() <= 3
+        np.testing.assert_array_equal(found[0, reads, 0], np.float32(extreme))
 
 
 def test_taps_that_read_only_padding_are_left_out():

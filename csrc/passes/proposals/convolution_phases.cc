@@ -16,8 +16,8 @@ using xla::HloInstruction;
 
 constexpr int64_t kMaxPhases = 16;
 
-// The output positions p = q * base_dilation + phase of one dimension, as a
-// convolution without base dilation of every `step`-th tap.
+// The output positions p = q * count + phase of one dimension, as a convolution
+// without base dilation of every `step`-th tap.
 struct Phase {
   SpatialDimension dimension;
   int64_t first_index;  // in the kernel
@@ -25,9 +25,16 @@ struct Phase {
   bool is_zero;  // no tap reads the input
 };
 
+// After so many outputs of a dimension, the same taps read elements of the
+// input.
+int64_t CountOf(const SpatialDimension& each) {
+  return each.base_dilation / std::gcd(each.base_dilation, each.stride);
+}
+
 // The outputs of each phase of a dimension, the last of which may be cropped.
 int64_t SizeOfPhase(const SpatialDimension& each) {
-  return (each.output + each.base_dilation - 1) / each.base_dilation;
+  const int64_t count = CountOf(each);
+  return (each.output + count - 1) / count;
 }
 
 Phase PhaseOf(const SpatialDimension& each, int64_t number) {
@@ -37,7 +44,7 @@ Phase PhaseOf(const SpatialDimension& each, int64_t number) {
   // The first tap that reads an element of the input at some q.
   int64_t tap = 0;
   const auto position = [&] {
-    return number + tap * each.window_dilation - each.pad_low;
+    return number * each.stride + tap * each.window_dilation - each.pad_low;
   };
   // The positions are periodic.
   while (tap < std::min(each.taps, base) && position() % base != 0) ++tap;
@@ -45,6 +52,7 @@ Phase PhaseOf(const SpatialDimension& each, int64_t number) {
   SpatialDimension& result = phase.dimension;
   result.output = SizeOfPhase(each);
   result.base_dilation = 1;
+  result.stride = CountOf(each) * each.stride / base;
   if (tap == each.taps) {
     phase.is_zero = true;
     return phase;
@@ -53,8 +61,9 @@ Phase PhaseOf(const SpatialDimension& each, int64_t number) {
   result.window_dilation =
       result.taps == 1 ? 1 : each.window_dilation * phase.step / base;
   result.pad_low = -(position() / base);
-  result.pad_high = result.output + result.window_dilation * (result.taps - 1) -
-                    each.input - result.pad_low;
+  result.pad_high = (result.output - 1) * result.stride + 1 +
+                    result.window_dilation * (result.taps - 1) - each.input -
+                    result.pad_low;
   const int64_t last = tap + (result.taps - 1) * phase.step;
   phase.first_index = each.reversed ? each.taps - 1 - last : tap;
   return phase;
@@ -93,6 +102,7 @@ absl::StatusOr<HloInstruction*> ConvolutionOf(const Convolution& convolution,
         {TapLabel(d), phases[d].first_index, each.taps, phases[d].step});
     xla::WindowDimension* dimension = window.mutable_dimensions(d);
     dimension->set_size(each.taps);
+    dimension->set_stride(each.stride);
     dimension->set_padding_low(std::max<int64_t>(each.pad_low, 0));
     dimension->set_padding_high(std::max<int64_t>(each.pad_high, 0));
     dimension->set_window_dilation(each.window_dilation);
@@ -133,13 +143,13 @@ HloInstruction* Interleaved(const Convolution& convolution,
       result.labels[numbers.output_spatial_dimensions(d)] = PositionLabel(d);
     }
     for (size_t d = 0; d < spatial.size(); ++d) {
-      if (spatial[d].base_dilation == 1) continue;
+      if (CountOf(spatial[d]) == 1) continue;
       result = WithUnit(result, result.At(PositionLabel(d)) + 1, TapLabel(d));
     }
     results.push_back(std::move(result));
   }
   for (size_t d = spatial.size(); d-- > 0;) {
-    const int64_t count = spatial[d].base_dilation;
+    const int64_t count = CountOf(spatial[d]);
     if (count == 1) continue;
     std::vector<Labelled> joined;
     for (size_t i = 0; i < results.size(); i += count) {
@@ -150,7 +160,7 @@ HloInstruction* Interleaved(const Convolution& convolution,
   }
   Labelled result = results.front();
   for (size_t d = 0; d < spatial.size(); ++d) {
-    if (spatial[d].base_dilation == 1) continue;
+    if (CountOf(spatial[d]) == 1) continue;
     result = MergeLabels(result, Pair(PositionLabel(d), TapLabel(d)),
                          PositionLabel(d));
     result = Sliced(result, {{PositionLabel(d), 0, spatial[d].output}});
@@ -162,13 +172,14 @@ HloInstruction* Interleaved(const Convolution& convolution,
 std::vector<Phases> AllPhases(const Convolution& convolution) {
   Index counts;
   int64_t count = 1;
+  bool is_dilated = false;
   for (const SpatialDimension& each : convolution.spatial()) {
-    if (each.base_dilation > 1 && each.stride > 1) return {};
-    counts.push_back(each.base_dilation);
-    count *= each.base_dilation;
+    counts.push_back(CountOf(each));
+    count *= counts.back();
     if (count > kMaxPhases) return {};
+    is_dilated |= each.base_dilation > 1;
   }
-  if (count == 1) return {};
+  if (!is_dilated) return {};
   std::vector<Phases> all;
   for (const Index& index : IndicesBelow(counts)) {
     Phases phases;
@@ -216,10 +227,9 @@ const Rule& PhasesRule() {
       "phases",
       "Rewrites a convolution with base dilation as interleaved convolutions "
       "without: one for each offset of the output in the dilation, with every "
-      "other element of the kernel. Up to 16, and without stride in the "
-      "dilated dimensions. The products are those of the original without "
-      "those with the zeros of the dilation; the backend may add in another "
-      "order.",
+      "other element of the kernel. Up to 16; strides make fewer. The products "
+      "are those of the original without those with the zeros of the dilation; "
+      "the backend may add in another order.",
       &ProposePhases};
   return rule;
 }

@@ -312,8 +312,19 @@ class ConvolutionSizes:
             return ("blocks",) if self.is_transposed or self.is_float64 else ()
         if len(self.image) == 3:  # for which jaxlib has a slow loop
             return ("taps", "phases") if self.outputs == 1 else ("blocks", "phases")
+        of_one: tuple[str, ...] = ()
+        rows = self.batch * self.positions
+        if self.inputs == self.outputs == 1 and rows >= _MANY_RESULTS:
+            # Other sample rates, larger images: jaxlib has a slow loop for most.
+            of_one = ("taps_apart",)
+            if self.is_float64 and len(self.image) == 2:
+                of_one = ("phases", *of_one)
+            elif len(self.image) == 1 or self.has_strides:
+                of_one = (*of_one, "phases")
         if self.taps >= _LARGE_PATCH:
-            return ("blocks",)
+            return ("blocks", *of_one)
+        if of_one:
+            return of_one
         pixels = math.prod(self.image)
         if pixels < self.taps and self.products >= _MANY_PRODUCTS:
             # XLA swaps image and kernel.
