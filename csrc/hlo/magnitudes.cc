@@ -402,7 +402,8 @@ Extremes Magnitudes::OfOperation(const HloInstruction& instruction) const {
     case HloOpcode::kMinimum:
       return Minimum(operand(0), operand(1));
     case HloOpcode::kMultiply:
-      if (instruction.operand(0) == instruction.operand(1)) {
+      if (instruction.operand(0) == instruction.operand(1) &&
+          !xla::ShapeUtil::ElementIsComplex(instruction.shape())) {
         return {operand(0).large(), false, operand(0).small};
       }
       return Product(operand(0), operand(1));

@@ -342,3 +342,24 @@ ENTRY main {
 """
     for record in hloenv.verify_alternatives(captured(text, "dot-forms")):
         assert record.relative == 0
+
+
+@pytest.mark.parametrize(("imaginary", "has_forms"), [("1", True), ("1e38", False)])
+def test_squares_of_complex_numbers_may_be_negative(imaginary, has_forms):
+    text = f"""HloModule squares
+
+ENTRY main {{
+  x = c64[64,4,4] parameter(0)
+  k = c64[] constant((0, {imaginary}))
+  ks = c64[64,4,4] broadcast(k), dimensions={{}}
+  y = c64[64,4,4] add(x, ks)
+  z = c64[64,4,4] multiply(y, y)
+  r = f32[64,4,4] real(z)
+  zero = f32[] constant(0)
+  zeros = f32[64,4,4] broadcast(zero), dimensions={{}}
+  m = f32[64,4,4] minimum(r, zeros)
+  w = f32[64,4,4] parameter(1)
+  ROOT d = f32[64,4,4] dot(m, w), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+}}
+"""
+    assert ("unrolled" in rules(text, "dot-forms")) == has_forms
