@@ -472,6 +472,13 @@ def _forms(
         return ("folded_sum",) if _is_long_sum(graph, node) else ()
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
+    return _convolution_forms(graph, node, attributes, offered)
+
+
+def _convolution_forms(
+    graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
+) -> tuple[str, ...]:
+    """For a convolution; in a loop or a branch also XLA's order of dimensions."""
     sizes = convolution_at(graph, node, attributes)
     if "channels_last" not in offered or sizes.products < _REORDERED:
         return sizes.forms()
