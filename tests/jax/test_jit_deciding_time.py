@@ -177,6 +177,28 @@ def test_long_runs_are_timed_after_a_pause(monkeypatch):
     assert fake.pauses == [jax_compare.PAUSE_S] * 5
 
 
+@pytest.mark.parametrize(
+    ("times", "rounds"),
+    [
+        ((0.5, 0.02), 3),  # long, and beyond doubt
+        ((0.5, 0.3), 5),
+        ((0.02, 0.5), 5),
+    ],
+)
+def test_long_runs_end_where_the_gain_is_beyond_doubt(monkeypatch, times, rounds):
+    fake = FakeTime(monkeypatch, jax_compare)
+    pair = fake.taking("a", times[0]), fake.taking("b", times[1])
+    found = jax_compare._until_told(*pair, seconds=1.0, calls=1)
+    assert [len(each) for each in found] == [rounds, rounds]
+
+
+def test_short_runs_have_many_rounds_whatever_they_gain(monkeypatch):
+    fake = FakeTime(monkeypatch, jax_compare)
+    pair = fake.taking("a", 0.005), fake.taking("b", 0.001)
+    found = jax_compare._until_told(*pair, seconds=1.0, calls=1)
+    assert len(found[0]) >= 10
+
+
 @pytest.mark.parametrize("is_promising", [True, False])
 def test_which_forms_are_promising(monkeypatch, is_promising):
     asked = []
@@ -340,7 +362,7 @@ def test_a_comparison_ends_early_where_it_is_clear(
         lambda: jnp.float32(1), lambda: jnp.float32(1), seconds=1.0
     )
     assert len(parts) == num_parts
-    assert parts[0] == ((5, 200), 0.25)
+    assert parts[0] == ((3, 200), 0.25)
     if num_parts == 2:
         ((fewest, most), seconds) = parts[1]
         assert (fewest, most) == (0, 180)

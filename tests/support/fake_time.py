@@ -15,11 +15,12 @@ class FakeTime:
     """
 
     def __init__(self, monkeypatch: Any, module: Any) -> None:
-        """`module` uses its `time.perf_counter_ns` and `time.sleep`."""
+        """`module` uses its `time.perf_counter`, `perf_counter_ns` and `sleep`."""
         self.calls: list[str] = []
         self.pauses: list[float] = []
         self._now_ns = 0
         monkeypatch.setattr(module.time, "perf_counter_ns", lambda: self._now_ns)
+        monkeypatch.setattr(module.time, "perf_counter", lambda: self._now_ns * 1e-9)
         monkeypatch.setattr(module.time, "sleep", self.pauses.append)
 
     def taking(self, name: str, seconds: float) -> Any:

@@ -15,6 +15,8 @@ namespace {
 using xla::HloInstruction;
 
 constexpr int64_t kMaxPhases = 16;
+// Strides of phases that have no output are multiplied, too.
+constexpr int64_t kMaxStride = int64_t{1} << 31;
 
 // The output positions p = q * count + phase of one dimension, as a convolution
 // without base dilation of every `step`-th tap.
@@ -174,6 +176,7 @@ std::vector<Phases> AllPhases(const Convolution& convolution) {
   int64_t count = 1;
   bool is_dilated = false;
   for (const SpatialDimension& each : convolution.spatial()) {
+    if (each.stride > kMaxStride) return {};
     counts.push_back(CountOf(each));
     count *= counts.back();
     if (count > kMaxPhases) return {};

@@ -26,6 +26,10 @@ _ROUNDS = 5, 200  # minimum, maximum
 # bound so many times as high.
 _MIN_GAIN, _FIRST_PART, _MAX_SPREAD = 1.02, 0.25, 1.1
 
+# Rounds after which a comparison of long calls ends where the gain is beyond doubt, and
+# that gain.
+_CLEAR_ROUNDS, _CLEAR_GAIN = 3, 4.0
+
 # Times the longest run of which there are enough rounds for an interval: up to so long,
 # each version runs a few times instead; then how many times as fast it must be; and
 # beyond so long, the first run is not even repeated.
@@ -324,16 +328,24 @@ def _until_told(
 ) -> tuple[list[int], list[int]]:
     """As `take_turns`; ends early where it is clear whether the other is faster."""
     end = time.perf_counter() + seconds
-    durations = take_turns(
-        plain, other, rounds=_ROUNDS, seconds=_FIRST_PART * seconds, calls=calls
-    )
-    left_s, most = end - time.perf_counter(), _ROUNDS[1] - len(durations[0])
-    low, high = speedup_interval(*durations)
-    is_told = high < _MIN_GAIN or (low > SLOW_GAIN and high < _MAX_SPREAD * low)
-    if left_s <= 0 or most <= 0 or is_told:
-        return durations
-    more = take_turns(plain, other, rounds=(0, most), seconds=left_s, calls=calls)
-    return durations[0] + more[0], durations[1] + more[1]
+    durations: tuple[list[int], list[int]] = ([], [])
+
+    def go_on(fewest: int, seconds: float) -> tuple[float, float]:
+        done = len(durations[0])
+        rounds = max(fewest - done, 0), _ROUNDS[1] - done
+        more = take_turns(plain, other, rounds=rounds, seconds=seconds, calls=calls)
+        for known, found in zip(durations, more, strict=True):
+            known += found
+        return speedup_interval(*durations)
+
+    low, high = go_on(_CLEAR_ROUNDS, _FIRST_PART * seconds)
+    if len(durations[0]) < _ROUNDS[0]:  # each takes long
+        if low > _CLEAR_GAIN:
+            return durations
+        low, high = go_on(_ROUNDS[0], 0.0)
+    if high >= _MIN_GAIN and not (low > SLOW_GAIN and high < _MAX_SPREAD * low):
+        go_on(0, end - time.perf_counter())
+    return durations
 
 
 def _fresh(jax: Any, call: Call) -> int:
