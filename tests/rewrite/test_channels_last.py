@@ -107,7 +107,7 @@ def test_what_has_no_library_keeps_its_form():
     assert not reordered(text.replace("f32[", "s32["))
     reverse = text.replace("lhs_dilate=2x2", "lhs_dilate=2x2 rhs_reversal=1x1")
     assert not reordered(reverse)
-    removing = text.replace("pad=2_1x2_1", "pad=3_0x3_0").replace("3_0", "4_-1")
+    removing = text.replace("pad=2_1x2_1", "pad=4_-1x4_-1")
     assert not reordered(removing)
 
 

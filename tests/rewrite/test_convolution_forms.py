@@ -170,6 +170,17 @@ def test_strides_make_fewer_phases(stride, dilation, size, expected):
         assert record.relative <= 1e-12, record
 
 
+@pytest.mark.parametrize(("stride", "has_phases"), [(2, True), (2**62, False)])
+def test_huge_strides_have_no_phases(stride, has_phases):
+    shapes = "2,3,2", "7,2,2", f"2,{(9 - 7) // stride + 1},2"
+    attributes = (
+        f"window={{size=7 stride={stride} pad=1_1 lhs_dilate=3}}, "
+        "dim_labels=b0f_0io->b0f"
+    )
+    found = rules(captured(one_convolution(*shapes, attributes)))
+    assert ("phases" in found) == has_phases
+
+
 def test_random_strides_and_dilations_have_equal_phases():
     rng = random.Random(0)
     count = 0

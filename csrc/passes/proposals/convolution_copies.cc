@@ -463,9 +463,8 @@ const Rule& CopiesRule() {
       "concatenation of up to 64 slices, if these features are not the last "
       "dimension, or of slices along one dimension after the other, if they "
       "are and are the whole window, or as a transposition where windows do "
-      "not overlap; and "
-      "their gradients as sums of up to 64 slices or transpositions. "
-      "Infinities and not-a-numbers do not reach other "
+      "not overlap; and their gradients as sums of up to 64 slices or "
+      "transpositions. Infinities and not-a-numbers do not reach other "
       "elements of the window.",
       &ProposeCopies};
   return rule;

@@ -7,7 +7,8 @@
 //       dim_labels=f01b_i01o->01bf
 //
 // becomes a convolution of dim_labels=b01f_01io->b01f and transpositions. XLA
-// does the same (conv-canonicalization), but for the entry computation alone.
+// does the same (convolution-canonicalization), but for the entry computation
+// alone.
 #include "absl/algorithm/container.h"
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
@@ -45,7 +46,7 @@ Orders OrdersOf(const xla::ConvolutionDimensionNumbers& dims) {
 }
 
 // What they are where nothing has to be moved.
-xla::ConvolutionDimensionNumbers InOrder(int num_spatial) {
+xla::ConvolutionDimensionNumbers NumbersInOrder(int num_spatial) {
   xla::ConvolutionDimensionNumbers dims;
   dims.set_input_batch_dimension(0);
   dims.set_output_batch_dimension(0);
@@ -81,7 +82,8 @@ HloInstruction* BuildInOrder(const HloInstruction& convolution,
           InOrder(convolution.shape(), orders.output),
           InOrder(x[0], orders.input), InOrder(x[1], orders.kernel),
           convolution.feature_group_count(), convolution.batch_group_count(),
-          convolution.window(), InOrder(dims.input_spatial_dimensions_size()),
+          convolution.window(),
+          NumbersInOrder(dims.input_spatial_dimensions_size()),
           convolution.precision_config()));
   return InOrder(result, xla::InversePermutation(orders.output));
 }

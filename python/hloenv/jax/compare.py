@@ -330,10 +330,10 @@ def _until_told(
     end = time.perf_counter() + seconds
     durations: tuple[list[int], list[int]] = ([], [])
 
-    def go_on(fewest: int, seconds: float) -> tuple[float, float]:
+    def go_on(fewest: int, limit_s: float) -> tuple[float, float]:
         done = len(durations[0])
         rounds = max(fewest - done, 0), _ROUNDS[1] - done
-        more = take_turns(plain, other, rounds=rounds, seconds=seconds, calls=calls)
+        more = take_turns(plain, other, rounds=rounds, seconds=limit_s, calls=calls)
         for known, found in zip(durations, more, strict=True):
             known += found
         return speedup_interval(*durations)

@@ -105,6 +105,10 @@ _MANY_SUMMED, _MAX_KERNEL_BYTES = 25, 100_000
 _MAX_SUMS = {1: 2400, 2: 4800, 4: 19_700, 8: 50_000}
 # And elements of the window from which, and up to which, they were for bfloat16.
 _SCALAR_SUMS = range(4, 16)
+# Multiplications from which a convolution in a loop or a branch was faster in the order
+# of dimensions that XLA's library takes; and signals up to which their sum, a gradient
+# with respect to a kernel of one dimension, was not.
+_REORDERED, _FEW_SUMMED = 2**14, 4
 # Output features below which it was slower, as of gradients with respect to images.
 _FEW_FEATURES = 8
 
@@ -122,6 +126,7 @@ class ConvolutionSizes:
         has_strides: there are strides.
         is_feature_last: the features are the last dimension of the result.
         is_bfloat16: the numbers are of type bfloat16.
+        is_kernel_feature_last: the output features are the kernel's last dimension.
     """
 
     groups: int
@@ -140,6 +145,7 @@ class ConvolutionSizes:
     has_strides: bool = False
     is_feature_last: bool = False
     is_bfloat16: bool = False
+    is_kernel_feature_last: bool = True
 
     @property
     def taps(self) -> int:
@@ -191,6 +197,19 @@ class ConvolutionSizes:
                 bands = ()
             return (*(few if self.is_transposed else few[::-1]), *bands)
         return (*bands, *self._forms_of_windows(), *toeplitz)
+
+    def forms_in_loops(self) -> tuple[str, ...]:
+        """The same in a loop or a branch, where XLA keeps the order of dimensions."""
+        # LLVM reads the signals that are summed as vectors.
+        is_signal_sum = (
+            len(self.image) == 1
+            and self.positions < self.taps
+            and self.inputs <= _FEW_SUMMED
+            and not self.is_kernel_feature_last
+        )
+        if self.products < _REORDERED or is_signal_sum:
+            return self.forms()
+        return (*self.forms(), "channels_last")
 
     def _forms_of_windows(self) -> tuple[str, ...]:
         """For windows over an image that is not smaller, without base dilation."""
@@ -506,4 +525,5 @@ def convolution_at(
         has_strides=any(attributes[f"strides_{d}"] > 1 for d in spatial),
         is_feature_last=attributes["output_feature"] == int(graph.rank[node]) - 1,
         is_bfloat16=dtypes()[graph.dtype[node]] == "bf16",
+        is_kernel_feature_last=kernel_output == len(spatial) + 1,
     )

@@ -95,11 +95,6 @@ _OF_LIBRARY = frozenset(("log_plus_one", "over_root"))
 _WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
 # Rules for the index of an extreme element.
 _OF_INDICES = frozenset(("packed_index", "keyed_index"))
-# Products of a convolution from which XLA's library was faster than its loops in the
-# bodies of loops and in branches.
-_REORDERED = 2**14
-# Signals up to which their sum, the gradient with respect to a kernel, is fast.
-_FEW_SIGNALS = 4
 # Rules for sorts.
 _OF_SORTS = frozenset(("network", "packed"))
 # The rule for binary searches, and from how many numbers that are looked for on.
@@ -472,23 +467,8 @@ def _forms(
         return ("folded_sum",) if _is_long_sum(graph, node) else ()
     if attributes["output_batch"] == ABSENT:
         return _reduce_forms(graph, node, attributes)
-    return _convolution_forms(graph, node, attributes, offered)
-
-
-def _convolution_forms(
-    graph: HloGraph, node: int, attributes: dict[str, int], offered: Collection[str]
-) -> tuple[str, ...]:
-    """For a convolution; in a loop or a branch also XLA's order of dimensions."""
-    sizes = convolution_at(graph, node, attributes)
-    if "channels_last" not in offered or sizes.products < _REORDERED:
-        return sizes.forms()
-    # What LLVM reads as vectors: the gradient with respect to a kernel of one
-    # dimension, which is the last one.
-    is_fast = (
-        *(len(sizes.window) == 1, sizes.positions < sizes.taps),
-        *(sizes.inputs <= _FEW_SIGNALS, attributes["kernel_output_feature"] < 2),
-    )
-    return sizes.forms() if all(is_fast) else (*sizes.forms(), "channels_last")
+    found = convolution_at(graph, node, attributes)
+    return found.forms_in_loops() if "channels_last" in offered else found.forms()
 
 
 def _is_long_sum(graph: HloGraph, node: int) -> bool:

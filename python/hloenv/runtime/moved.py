@@ -69,17 +69,13 @@ def compare_moved(
     Returns:
         The output that differs most, of those that no move explains.
     """
-    every = range(len(expected))
-    worst, differing = _compare(expected, actual, every)
+    worst, differing = _compare(expected, actual, range(len(expected)))
     if not differing or moved is None:
         return worst
     scales = _scales(expected)
-    if actual_moved is not None and all(
+    are_near = actual_moved is not None and all(
         _is_near(expected[leaf], actual[leaf], max(scales)) for leaf in differing
-    ):
-        found = _find_as_moved(expected, scales, moved, actual_moved, seconds=seconds)
-        if found is not None:
-            return found
+    )
     end = time.perf_counter() + seconds
     for draw in range(_DRAWS):
         if draw and time.perf_counter() > end:
@@ -89,38 +85,32 @@ def compare_moved(
         worst, differing = _compare(expected, actual, differing, by_rounding, others)
         if not differing:
             return replace(worst, is_equal=True)
+        if actual_moved is not None and are_near:
+            found, left = _compare_moves(expected, others, actual_moved(draw), scales)
+            if not left:
+                return replace(found, is_equal=True)
         if any(rules.is_exact(expected[leaf]) for leaf in differing):
             break
     return worst
 
 
-def _find_as_moved(
+def _compare_moves(
     expected: Sequence[Array],
+    moved: Sequence[Array],
+    actual_moved: Sequence[Array],
     scales: Sequence[float],
-    moved: Callable[[int], Sequence[Array]],
-    actual_moved: Callable[[int], Sequence[Array]],
-    *,
-    seconds: float,
-) -> OutputComparison | None:
-    """Compares what moved arguments give; None if it differs for all of them.
+) -> tuple[OutputComparison, list[int]]:
+    """As `_compare`, of what moved arguments give.
 
     It may be as expected, or as it is for the same arguments, where what those move the
     outputs by tells rounding.
     """
     every = range(len(expected))
-    end = time.perf_counter() + seconds
-    for draw in range(_DRAWS):
-        if draw and time.perf_counter() > end:
-            break
-        others = actual_moved(draw)
-        found, differing = _compare(expected, others, every)
-        if differing:
-            one = moved(draw)
-            by_rounding = _by_rounding(one, expected, scales, every)
-            found, differing = _compare(one, others, every, by_rounding, expected)
-        if not differing:
-            return replace(found, is_equal=True)
-    return None
+    found, differing = _compare(expected, actual_moved, every)
+    if not differing:
+        return found, differing
+    by_rounding = _by_rounding(moved, expected, scales, every)
+    return _compare(moved, actual_moved, every, by_rounding, expected)
 
 
 def _is_near(expected: Array, actual: Array, largest: float) -> bool:
