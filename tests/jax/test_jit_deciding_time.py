@@ -192,6 +192,58 @@ def test_long_runs_end_where_the_gain_is_beyond_doubt(monkeypatch, times, rounds
     assert [len(each) for each in found] == [rounds, rounds]
 
 
+@pytest.mark.parametrize(
+    ("other_s", "gains", "is_used"), [(0.01, 50, True), (0.03, 17, False)]
+)
+def test_once_a_version_is_much_faster_others_are_timed_against_it(
+    monkeypatch, other_s, gains, is_used
+):
+    fake = FakeTime(monkeypatch, jax_compare)
+
+    def equal(call):
+        return lambda: (call(), jnp.ones(2))[1]
+
+    plain, other = equal(fake.taking("a", 0.5)), equal(fake.taking("b", other_s))
+    faster = jax_compare.Faster(fake.taking("f", 0.02), Comparison(25.0, (20.0, 30.0)))
+    found = jax_compare.compare(plain, other, seconds=0.1, than=faster)
+    assert fake.calls.count("a") == 1  # for its outputs
+    assert found.speedup == pytest.approx(gains, rel=0.1)
+    assert (found.reason == "") == is_used
+    assert found.interval[0] < found.speedup < found.interval[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "is_long"),
+    [
+        (Comparison(25.0, (20.0, 30.0)), True),
+        (Comparison(25.0), True),
+        (Comparison(5.0, (3.0, 7.0)), False),
+        (Comparison(25.0, (20.0, 30.0), "it is not used"), False),
+    ],
+)
+def test_what_later_versions_are_compared_with(monkeypatch, first, is_long):
+    found = []
+
+    def decided_by_test(plain, other, *, than, **_):
+        found.append(than)
+        return first if len(found) == 1 else SLOWER
+
+    monkeypatch.setattr(timed_call, "compare", decided_by_test)
+
+    def two(kernel, x, matrix, noises):
+        return depthwise(kernel, x), jax.grad(filtered)(matrix, noises)
+
+    fast = hloenv.jit(two, remember=False)
+    fast(KERNEL, IMAGE, MATRIX, NOISES)
+    assert found[0] is None
+    assert len(found) > 1
+    for each in found[1:]:
+        assert (each is not None) == is_long
+    if is_long:
+        assert found[1].known.speedup == 25.0
+        assert len(jax.tree.leaves(found[1].call())) == 2
+
+
 def test_short_runs_have_many_rounds_whatever_they_gain(monkeypatch):
     fake = FakeTime(monkeypatch, jax_compare)
     pair = fake.taking("a", 0.005), fake.taking("b", 0.001)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..measurement.statistics import speedup_interval, speedup_of
@@ -28,7 +28,7 @@ _MIN_GAIN, _FIRST_PART, _MAX_SPREAD = 1.02, 0.25, 1.1
 
 # Rounds after which a comparison of long calls ends where the gain is beyond doubt, and
 # that gain.
-_CLEAR_ROUNDS, _CLEAR_GAIN = 3, 4.0
+_CLEAR_ROUNDS, CLEAR_GAIN = 3, 4.0
 
 # Times the longest run of which there are enough rounds for an interval: up to so long,
 # each version runs a few times instead; then how many times as fast it must be; and
@@ -132,6 +132,37 @@ class Comparison:
     reason: str = ""
     is_equal: bool = True
     fresh_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Faster:
+    """A function that is known to be many times as fast as the plain one.
+
+    Attributes:
+        call: calls it.
+        known: its comparison with the plain function.
+    """
+
+    call: Call
+    known: Comparison
+
+    def and_then(self, found: Comparison) -> Comparison:
+        """What a comparison of another with this one says of the plain function."""
+        known = self.known
+        if found.speedup is None or known.speedup is None:
+            return found
+        interval = None
+        if found.interval is not None and known.interval is not None:
+            interval = (
+                found.interval[0] * known.interval[0],
+                found.interval[1] * known.interval[1],
+            )
+        return replace(
+            found,
+            speedup=found.speedup * known.speedup,
+            interval=interval,
+            reason="another version is faster" if found.reason else "",
+        )
 
 
 class Running:
@@ -247,6 +278,7 @@ def compare(
     moved: Callable[[int], Any] | None = None,
     other_moved: Callable[[int], Any] | None = None,
     is_promising: bool = False,
+    than: Faster | None = None,
 ) -> Comparison:
     """Compares the results of two functions, then times them interleaved.
 
@@ -264,6 +296,8 @@ def compare(
         is_promising: whether the second may be many times as fast. If the first takes
             over four times as long as a run of such rounds, one run of it decides, two
             if it takes up to ten times as long.
+        than: what the second must be faster than; None for the first, whose runs may
+            take many times as long.
     """
     jax = require_jax("hloenv.jit")
     first_ns, outputs = _first(jax, plain)
@@ -287,6 +321,8 @@ def compare(
             reason=f"its outputs differ from the plain function's: {differs}",
             is_equal=False,
         )
+    if than is not None:
+        return than.and_then(_timed(than.call, other, seconds))
     if is_slow and first_ns <= _MAX_REPEATED * _longest_ns(seconds):
         first_ns = min(first_ns, _sample(jax, plain, 1))  # it may have been delayed
         is_slow = first_ns > _MAX_SLOW * _longest_ns(seconds)
@@ -295,6 +331,19 @@ def compare(
         if first_ns < SLOW_GAIN * other_ns:
             return _compare_slow((first_ns,), (other_ns,))
         return _compare_slow((first_ns,), (other_ns, _sample(jax, other, 1)))
+    return _timed(plain, other, seconds, first_ns)
+
+
+def _timed(plain: Call, other: Call, seconds: float, first_ns: int = 0) -> Comparison:
+    """Times two functions interleaved; the arguments as of `compare`.
+
+    Args:
+        plain: calls the first.
+        other: calls the second.
+        seconds: time limit.
+        first_ns: a run of the first that is known already; 0 for none.
+    """
+    jax = require_jax("hloenv.jit")
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
     if other_ns > 2 * plain_ns:
         # Ends early: so much slower twice is noise only in samples so short that other
@@ -309,8 +358,9 @@ def compare(
     if rounds_ns > _MAX_SLOW * _excess_ns(seconds):
         return Comparison(plain_ns / other_ns, reason=_too_long(seconds))
     if rounds_ns > _excess_ns(seconds):
+        known = (first_ns,) if first_ns else ()
         others_ns = other_ns, _sample(jax, other, 1)
-        return _compare_slow((first_ns, plain_ns), others_ns)
+        return _compare_slow((*known, plain_ns), others_ns)
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
     calls = max(1, min(calls, _ROUNDS[0] * _MAX_DELAY_NS // max(plain_ns, other_ns)))
     for each in (plain, other):
@@ -340,7 +390,7 @@ def _until_told(
 
     low, high = go_on(_CLEAR_ROUNDS, _FIRST_PART * seconds)
     if len(durations[0]) < _ROUNDS[0]:  # each takes long
-        if low > _CLEAR_GAIN:
+        if low > CLEAR_GAIN:
             return durations
         low, high = go_on(_ROUNDS[0], 0.0)
     if high >= _MIN_GAIN and not (low > SLOW_GAIN and high < _MAX_SPREAD * low):

@@ -31,7 +31,7 @@ from .decide import (
     unsupported,
 )
 from .executables import compile_attempt, keep_executable
-from .kept import kept_key, recall_tuned
+from .kept import is_faster, kept_key, recall_tuned
 from .lowering import lower_traced
 from .onednn import is_cache_on
 from .recipe import Recipe
@@ -40,7 +40,7 @@ from .settings import split_name
 from .shared import SharedExecutables
 from .stages import Stages
 from .timed_call import TimedCall
-from .trials import Trial, fastest, verdict_of
+from .trials import Trial, fastest, much_faster, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
 from .wrapping import (
     DonationWarning,
@@ -56,8 +56,6 @@ from .wrapping import (
 _MAX_SIGNATURES = 4096
 # Times the budget: no further attempt starts after so long, and if none has gained.
 _MAX_BUDGETS, _MAX_IN_VAIN = 120, 30
-# Of another version over what was tuned.
-_MIN_GAIN = 1.02
 # After so long, nothing is compiled with other options of the code generator.
 _MAX_OPTION_BUDGETS = 30
 # Times the budget: a function is left alone for whose last arguments deciding has taken
@@ -75,13 +73,6 @@ def _unreadable(stages: Stages) -> str | None:
         return RANDOM_STATE if stages.facts.draws_random else None
     except ParseError as error:  # an operation of a later XLA
         return f"hloenv cannot read its module: {error}"
-
-
-def _is_faster(verdict: Verdict | None, tuned: Tuned) -> bool:
-    """Whether what was decided by rules in another process gains more."""
-    if verdict is None or not verdict.attempt or tuned.is_identity:
-        return False
-    return (verdict.speedup or 0.0) > _MIN_GAIN * tuned.speedup
 
 
 class Decider:
@@ -262,7 +253,7 @@ class Decider:
         verdict = None if key is None else recall(key)
         tuned = self._kept(stages)
         # The rules may be faster than what was tuned, whose search had its own limits.
-        if tuned is not None and (self._tuned or not _is_faster(verdict, tuned)):
+        if tuned is not None and (self._tuned or not is_faster(verdict, tuned)):
             return self._use_tuned(signature, stages, tuned, call, running)
         if verdict is not None and not verdict.attempt:
             reason = f"{verdict.reason} (found on {verdict.date})"
@@ -312,10 +303,11 @@ class Decider:
                     tried = self._try(
                         *(signature, attempt, verdict, call),
                         can_loop=stages.has_while,
+                        than=much_faster(trials),
                     )
                     trials.append(tried)
-                    stages.gained[attempt.name] = trials[-1].worth
-                    if trials[-1].changes_nothing:
+                    stages.gained[attempt.name] = tried.worth
+                    if tried.changes_nothing:
                         stages.unchanged.add(attempt.name)
                     # Not for nothing, as it says nothing of other shapes.
                     if attempt.decided.options:
@@ -450,6 +442,7 @@ class Decider:
         call: TimedCall,
         *,
         can_loop: bool,
+        than: Trial | None = None,
     ) -> Trial:
         """Compiles one decided version, and compares it if there is no verdict.
 
@@ -459,6 +452,7 @@ class Decider:
             verdict: of an earlier comparison.
             call: for which it is decided.
             can_loop: whether values decide how long a call takes.
+            than: what it must be faster than; None for plain jax.jit.
         """
         if attempt.prepare is not None:
             attempt = attempt.prepare(attempt)
@@ -503,6 +497,7 @@ class Decider:
                         # With others, a loop may never end.
                         has_values=not can_loop,
                         is_promising=attempt.is_promising,
+                        than=than.as_faster(call.by(than.function)) if than else None,
                     )
                 )
         except BaseException:

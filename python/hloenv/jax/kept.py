@@ -18,11 +18,13 @@ from .._files import write_own
 from ..errors import ArtefactError
 from ..measurement.store import default_path
 from .artefact import Artefact, Tuned
-from .verdicts import key_of
+from .verdicts import Verdict, key_of
 
 # Programs whose results are kept: some megabytes of artefacts and journals.
 _MAX_KEPT = 1000
 _SUFFIXES = (".json", ".journal")
+# Of what rules have decided over what was tuned.
+_MIN_GAIN = 1.02
 
 
 def kept_key(fingerprint: str, compiling: Mapping[str, Any], *, donates: bool) -> str:
@@ -82,6 +84,13 @@ def _forget_oldest(folder: Path) -> None:
         for path in files[stem]:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+def is_faster(verdict: Verdict | None, tuned: Tuned) -> bool:
+    """Whether what was decided by rules in another process gains more."""
+    if verdict is None or not verdict.attempt or tuned.is_identity:
+        return False
+    return (verdict.speedup or 0.0) > _MIN_GAIN * tuned.speedup
 
 
 def kept_path(key: str) -> Path:

@@ -14,6 +14,7 @@ from .compare import (
     MOVING,
     Comparison,
     Consuming,
+    Faster,
     Running,
     compare,
     exceeds,
@@ -80,7 +81,12 @@ class TimedCall:
         return call.by(self._plain if fn is None else fn)()
 
     def compare(
-        self, fn: Callable[..., Any], *, has_values: bool, is_promising: bool
+        self,
+        fn: Callable[..., Any],
+        *,
+        has_values: bool,
+        is_promising: bool,
+        than: Faster | None = None,
     ) -> Comparison:
         """Compares another function with plain jax.jit; as `compare`.
 
@@ -91,6 +97,7 @@ class TimedCall:
             fn: the other function.
             has_values: whether it may be called with other values than these.
             is_promising: as of an `Attempt`.
+            than: as in `compare`.
         """
         found = compare(
             self.plain,
@@ -99,6 +106,7 @@ class TimedCall:
             moved=self.moved if has_values else None,
             other_moved=functools.partial(self.moved, fn=fn) if has_values else None,
             is_promising=is_promising,
+            than=than,
         )
         if found.reason or not has_values:
             return found

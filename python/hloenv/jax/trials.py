@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .compare import Comparison
+from .compare import CLEAR_GAIN, Call, Comparison, Faster
 from .decide import Decided
 from .replacements import Replaced
 from .verdicts import Verdict
@@ -125,6 +125,14 @@ class Trial:
             fresh_bytes=result.fresh_bytes,
         )
 
+    def as_faster(self, call: Call) -> Faster:
+        """What further versions must be faster than.
+
+        Args:
+            call: of this one.
+        """
+        return Faster(call, Comparison(self.decided.speedup, self.decided.interval))
+
     def recalled(self, verdict: Verdict) -> None:
         """Takes the result of a comparison in an earlier process."""
         self.decided = replace(
@@ -141,6 +149,18 @@ def fastest(trials: Iterable[Trial]) -> Trial | None:
     """The fastest of those that may be used; None if there is none."""
     usable = [each for each in trials if each.is_usable]
     return max(usable, key=lambda each: each.worth, default=None)
+
+
+def much_faster(trials: Iterable[Trial]) -> Trial | None:
+    """The fastest, if plain jax.jit surely takes several times as long.
+
+    Further runs of that would take long, and tell little.
+    """
+    best = fastest(trials)
+    if best is None or best.decided.speedup is None:
+        return None
+    low = best.decided.interval[0] if best.decided.interval else best.decided.speedup
+    return best if low > CLEAR_GAIN else None
 
 
 def verdict_of(best: Trial | None, considered: Iterable[Decided]) -> Verdict:
