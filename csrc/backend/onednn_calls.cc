@@ -11,8 +11,11 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "hlo/convolution_order.h"
+#include "support/processor.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/layout_util.h"
+#include "xla/permutation_util.h"
 #include "xla/shape_util.h"
 #include "xla/xla_data.pb.h"
 
@@ -26,19 +29,15 @@ using xla::Shape;
 // oneDNN has more; XLA's own pass has this limit for convolutions.
 constexpr int kMaxDimensions = 5;
 
-// Whether the processor multiplies bf16; oneDNN may refuse them without, and
-// XLA's call of it then ends the process.
-bool HasProductsOfBf16() {
-#if defined(__x86_64__)
+// Whether oneDNN multiplies bf16: it may refuse them where the processor does
+// not, and XLA's call of it then ends the process.
+bool OneDnnMultipliesBf16() {
   // These variables limit the instructions that oneDNN uses, maybe to some
   // without products of bf16.
   for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
     if (std::getenv(name) != nullptr) return false;
   }
-  return __builtin_cpu_supports("avx512bf16") > 0;
-#else
-  return false;
-#endif
+  return HasProductsOfBf16();
 }
 
 bool IsMeant(const Shape& shape, xla::PrimitiveType type) {
@@ -130,8 +129,15 @@ std::string Data(int64_t batch, int64_t feature, const std::string& spatial) {
                       ",\"spatial_dims\":", spatial, "}}");
 }
 
-std::string ConvolutionConfig(const HloInstruction& convolution) {
-  const auto& dims = convolution.convolution_dimension_numbers();
+// Whether these are the batch, the features and the spatial dimensions.
+bool AreFeaturesFirst(absl::Span<const int64_t> order) {
+  std::vector<int64_t> first(order.begin(), order.end());
+  std::rotate(first.begin() + 1, first.end() - 1, first.end());
+  return xla::IsIdentityPermutation(first);
+}
+
+std::string ConvolutionConfig(const HloInstruction& convolution,
+                              const xla::ConvolutionDimensionNumbers& dims) {
   using Dimension = xla::WindowDimension;
   return absl::StrCat(
       "{\"onednn_conv_config\":{\"dims\":",
@@ -194,12 +200,32 @@ bool MayConvolveByOneDnn(const HloInstruction& instruction) {
 HloInstruction* OneDnnConvolution(const HloInstruction& convolution,
                                   HloInstruction* image,
                                   HloInstruction* kernel) {
+  const auto& given = convolution.convolution_dimension_numbers();
+  xla::ConvolutionDimensionNumbers dims = given;
+  ConvolutionOrder orders = ConvolutionOrder::Of(given);
+  // In other orders, or two of them, oneDNN's code takes a thousand times as
+  // long. It brings kernels into its own.
+  if (AreFeaturesFirst(orders.input) && AreFeaturesFirst(orders.output)) {
+    absl::c_iota(orders.input, 0);
+    absl::c_iota(orders.output, 0);
+  } else {
+    dims = FeaturesLast(given.input_spatial_dimensions_size());
+    dims.set_kernel_input_feature_dimension(
+        given.kernel_input_feature_dimension());
+    dims.set_kernel_output_feature_dimension(
+        given.kernel_output_feature_dimension());
+    *dims.mutable_kernel_spatial_dimensions() =
+        given.kernel_spatial_dimensions();
+  }
+  image = InOrder(image, orders.input);
   std::unique_ptr<HloInstruction> call = HloInstruction::CreateCustomCall(
-      RowMajor(convolution.shape()), {image, kernel}, "__onednn$convolution",
+      RowMajor(InOrder(convolution.shape(), orders.output)), {image, kernel},
+      "__onednn$convolution",
       {RowMajor(image->shape()), RowMajor(kernel->shape())});
-  call->set_raw_backend_config_string(ConvolutionConfig(convolution));
+  call->set_raw_backend_config_string(ConvolutionConfig(convolution, dims));
   call->set_metadata(convolution.metadata());
-  return image->parent()->AddInstruction(std::move(call));
+  return InOrder(image->parent()->AddInstruction(std::move(call)),
+                 xla::InversePermutation(orders.output));
 }
 
 std::optional<OneDnnProduct> OneDnnProduct::Of(const HloInstruction& dot) {
@@ -208,7 +234,7 @@ std::optional<OneDnnProduct> OneDnnProduct::Of(const HloInstruction& dot) {
     return std::nullopt;
   }
   const xla::PrimitiveType type = dot.shape().element_type();
-  if (type != xla::F32 && !(type == xla::BF16 && HasProductsOfBf16())) {
+  if (type != xla::F32 && !(type == xla::BF16 && OneDnnMultipliesBf16())) {
     return std::nullopt;
   }
   const xla::DotDimensionNumbers& dims = dot.dot_dimension_numbers();

@@ -21,7 +21,7 @@ from support.forms import form_of
         ("f64", "128,512", "128,10", "first_transposed"),
         ("f32", "4,512", "4,512", None),  # sums of four terms become loops
         ("f32", "32,32", "32,32", None),
-        ("bf16", "384,1024", "384,10", "second_first"),
+        ("f16", "384,1024", "384,10", "second_first"),
     ],
 )
 def test_products_across_the_rows_of_the_first(kind, left, right, expected):
@@ -48,6 +48,32 @@ ENTRY main {{
 }}
 """
     assert form_of(reversed_text, "dot-forms") == expected
+
+
+@pytest.mark.bf16_products
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_products_of_bf16_across_the_rows_of_the_first(is_transposed):
+    """By the library, five times as fast; with the second first, 3.5 times."""
+    operands, result = ("x, y", "1024,10") if not is_transposed else ("y, x", "10,1024")
+    text = f"""HloModule crossed
+
+ENTRY main {{
+  x = bf16[384,1024] parameter(0)
+  y = bf16[384,10] parameter(1)
+  d = bf16[{result}] dot({operands}),
+    lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  ROOT r = bf16[1024,10] {"transpose(d), dimensions={1,0}" if is_transposed else "negate(d)"}
+}}
+"""
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives("dot-forms")
+    decisions = get_policy("known-forms")(alternatives)
+    taken = {
+        each.choices[decision].rule
+        for each, decision in zip(alternatives, decisions, strict=True)
+        if decision > 0
+    }
+    assert taken == {"wide"}
 
 
 @pytest.mark.parametrize(

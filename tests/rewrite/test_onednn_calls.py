@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,6 +55,33 @@ OFFERED = {
         kernel="f32[16,8,3,3]",
         result="f32[2,16,9,9]",
         labels="bf01_oi01->bf01",
+    ),
+    "gradient of a kernel": convolution(
+        "size=9x9 pad=1_1x1_1 rhs_dilate=1x1",
+        image="f32[2,9,9,8]",
+        kernel="f32[2,9,9,16]",
+        result="f32[3,3,8,16]",
+        labels="f01b_i01o->01bf",
+    ),
+    "features last, then first": convolution(
+        result="f32[2,16,9,9]", labels="b01f_01io->bf01"
+    ),
+    "features first, then last": convolution(
+        image="f32[2,8,9,9]", labels="bf01_01io->b01f"
+    ),
+    "spatial dimensions in another order": convolution(
+        "size=3x2 pad=1_1x0_0",
+        image="f32[2,7,9,8]",
+        kernel="f32[16,2,8,3]",
+        result="f32[16,6,9,2]",
+        labels="b10f_o1i0->f10b",
+    ),
+    "one dimension, features last, then first": convolution(
+        "size=3 pad=1_1",
+        image="f32[2,9,8]",
+        kernel="f32[3,8,16]",
+        result="f32[2,16,9]",
+        labels="b0f_0io->bf0",
     ),
     "strides and window dilation": convolution(
         "size=3x3 stride=2x1 pad=1_2x0_3 rhs_dilate=1x2", result="f32[2,5,8,16]"
@@ -172,6 +203,29 @@ def test_calls_compute_the_same(name, engine, until):
     found = hloenv.compile(decided, engine=engine, isolate=False)(*inputs)
     expected = hloenv.compile(original)(*inputs)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def in_order(data: dict[str, Any]) -> str:
+    names = {data["batch_dim"]: "b", data["feature_dim"]: "f"}
+    names |= {d: str(i) for i, d in enumerate(data["spatial_dims"])}
+    return "".join(names[d] for d in sorted(names))
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_onednn_gets_images_in_an_order_that_it_has_fast_code_for(name):
+    """In others, or in two, its code takes a thousand times as long."""
+    text = called(OFFERED[name]).to_text()
+    for found in re.findall(r"backend_config=(\{\"onednn_conv_config.*\})", text):
+        config = json.loads(found)["onednn_conv_config"]
+        image, result = (in_order(config[each]["data"]) for each in ("input", "output"))
+        assert image == result
+        assert image in ("b0f", "b01f", "b012f", "bf01")
+
+
+def test_images_with_the_features_first_stay_so():
+    text = called(OFFERED["features first"]).to_text()
+    assert "transpose" not in text
+    assert "transpose" in called(OFFERED["gradient of a kernel"]).to_text()
 
 
 def test_products_of_bf16_are_offered_where_the_processor_has_them():

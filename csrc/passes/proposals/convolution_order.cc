@@ -9,81 +9,30 @@
 // becomes a convolution of dim_labels=b01f_01io->b01f and transpositions. XLA
 // does the same (convolution-canonicalization), but for the entry computation
 // alone.
+#include "hlo/convolution_order.h"
+
 #include "absl/algorithm/container.h"
 #include "passes/proposals/convolution.h"
 #include "passes/proposals/convolution_rules.h"
 #include "xla/permutation_util.h"
 #include "xla/primitive_util.h"
-#include "xla/shape_util.h"
 
 namespace hloenv {
 namespace {
 
 using xla::HloInstruction;
-using Order = std::vector<int64_t>;
-
-// The dimensions of the operands and of the result in that order.
-struct Orders {
-  Order input;
-  Order kernel;
-  Order output;
-};
-
-Orders OrdersOf(const xla::ConvolutionDimensionNumbers& dims) {
-  Orders orders;
-  orders.input.push_back(dims.input_batch_dimension());
-  orders.output.push_back(dims.output_batch_dimension());
-  for (int d = 0; d < dims.input_spatial_dimensions_size(); ++d) {
-    orders.input.push_back(dims.input_spatial_dimensions(d));
-    orders.kernel.push_back(dims.kernel_spatial_dimensions(d));
-    orders.output.push_back(dims.output_spatial_dimensions(d));
-  }
-  orders.input.push_back(dims.input_feature_dimension());
-  orders.kernel.push_back(dims.kernel_input_feature_dimension());
-  orders.kernel.push_back(dims.kernel_output_feature_dimension());
-  orders.output.push_back(dims.output_feature_dimension());
-  return orders;
-}
-
-// What they are where nothing has to be moved.
-xla::ConvolutionDimensionNumbers NumbersInOrder(int num_spatial) {
-  xla::ConvolutionDimensionNumbers dims;
-  dims.set_input_batch_dimension(0);
-  dims.set_output_batch_dimension(0);
-  for (int d = 0; d < num_spatial; ++d) {
-    dims.add_input_spatial_dimensions(d + 1);
-    dims.add_kernel_spatial_dimensions(d);
-    dims.add_output_spatial_dimensions(d + 1);
-  }
-  dims.set_input_feature_dimension(num_spatial + 1);
-  dims.set_output_feature_dimension(num_spatial + 1);
-  dims.set_kernel_input_feature_dimension(num_spatial);
-  dims.set_kernel_output_feature_dimension(num_spatial + 1);
-  return dims;
-}
-
-xla::Shape InOrder(const xla::Shape& shape, const Order& order) {
-  return xla::ShapeUtil::MakeShape(shape.element_type(),
-                                   xla::Permute(shape.dimensions(), order));
-}
-
-HloInstruction* InOrder(HloInstruction* array, const Order& order) {
-  if (xla::IsIdentityPermutation(order)) return array;
-  return array->parent()->AddInstruction(HloInstruction::CreateTranspose(
-      InOrder(array->shape(), order), array, order));
-}
 
 HloInstruction* BuildInOrder(const HloInstruction& convolution,
                              absl::Span<HloInstruction* const> x) {
   const auto& dims = convolution.convolution_dimension_numbers();
-  const Orders orders = OrdersOf(dims);
+  const ConvolutionOrder orders = ConvolutionOrder::Of(dims);
   HloInstruction* result =
       x[0]->parent()->AddInstruction(HloInstruction::CreateConvolve(
           InOrder(convolution.shape(), orders.output),
           InOrder(x[0], orders.input), InOrder(x[1], orders.kernel),
           convolution.feature_group_count(), convolution.batch_group_count(),
           convolution.window(),
-          NumbersInOrder(dims.input_spatial_dimensions_size()),
+          FeaturesLast(dims.input_spatial_dimensions_size()),
           convolution.precision_config()));
   return InOrder(result, xla::InversePermutation(orders.output));
 }
@@ -106,7 +55,7 @@ void ProposeInOrder(const HloInstruction& root, RuleContext& context,
     return;
   }
   const auto& dims = root.convolution_dimension_numbers();
-  const Orders orders = OrdersOf(dims);
+  const ConvolutionOrder orders = ConvolutionOrder::Of(dims);
   if (xla::IsIdentityPermutation(orders.input) &&
       xla::IsIdentityPermutation(orders.kernel) &&
       xla::IsIdentityPermutation(orders.output)) {

@@ -58,5 +58,6 @@ const Rule& NarrowRule();           // narrow_dots.cc
 const Rule& TruthRule();            // narrow_dots.cc
 const Rule& OneHotRule();           // one_hot_dots.cc
 const Rule& SparseRule();           // sparse_dots.cc
+const Rule& WideRule();             // wide_dots.cc
 
 }  // namespace hloenv

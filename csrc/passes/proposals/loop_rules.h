@@ -45,5 +45,9 @@ std::vector<xla::HloInstruction*> Unrolled(
 // iterations and all parts of its state are arrays that stay as they are.
 std::optional<FoundLoop> FoundLoopOf(const xla::HloInstruction& last,
                                      RuleContext& context);
+// Proposes such a loop with `factor` iterations in one (loop_forms.cc).
+void ProposeUnrolled(const Rule& rule, int64_t factor,
+                     const xla::HloInstruction& last, RuleContext& context,
+                     std::vector<Proposal>& proposals);
 
 }  // namespace hloenv

@@ -49,6 +49,9 @@ _LARGE_MATRICES = 2**16
 _MANY_PRODUCTS = 2**18
 # Multiplications of converted bytes from which a product of bytes was faster.
 _NARROW_PRODUCTS = 2**16
+# Terms, and multiplications of one product of matrices, from which products of bf16
+# were faster with sums of f32, which are rounded.
+_WIDE_TERMS, _WIDE_PRODUCTS = 32, 2**19
 # Rows, columns and terms from which products of floats were faster for truth values.
 _TRUTH_SIZE = 64
 # Rows, columns and terms from which a dot of complex numbers with as many was faster as
@@ -123,9 +126,14 @@ def dot_forms(
     if "truth" in offered:
         batch, *others = sizes
         return ("truth",) if batch == 1 and min(others) >= _TRUTH_SIZE else ()
+    if "wide" in offered and is_wide_dot(sizes):
+        return ("wide",)
+    of_sizes = _complex_forms(sizes) if "parts" in offered else _real_forms(sizes)
+    if "bf16" in _kinds(graph, node):  # which the backend's own loop reads as fast
+        of_sizes = tuple(each for each in of_sizes if each != "batch_loop")
     return (
         *_vector_forms(sizes, offered),
-        *(_complex_forms(sizes) if "parts" in offered else _real_forms(sizes)),
+        *of_sizes,
         *_crossed_forms(graph, node, sizes, offered),
         *_flat_forms(graph, node, sizes),
     )
@@ -138,8 +146,25 @@ def _flat_forms(graph: HloGraph, node: int, sizes: list[int]) -> tuple[str, ...]
     is_narrow = 1 < min(rows, columns) < _FLAT_ROWS
     if batch > 1 and (is_narrow or terms < _FLAT_TERMS):
         return ()
-    is_measured = dtypes()[graph.dtype[node]] == "f32"
-    return ("flat",) if is_large and is_measured else ()
+    # Of bf16 and f16, jaxlib has code that does not need it.
+    is_f32 = _kinds(graph, node) == {"f32"}
+    return ("flat",) if is_large and is_f32 else ()
+
+
+def is_wide_dot(sizes: list[int]) -> bool:
+    """Whether a product of bf16 was faster with sums of f32.
+
+    Args:
+        sizes: `DOT_ATTRIBUTES` of the dot.
+    """
+    _, rows, columns, terms = sizes
+    return terms >= _WIDE_TERMS and rows * columns * terms >= _WIDE_PRODUCTS
+
+
+def _kinds(graph: HloGraph, dot: int) -> set[str]:
+    """The types of a dot and its operands."""
+    nodes = (dot, *operands_of(graph, dot).tolist())
+    return {dtypes()[graph.dtype[each]] for each in nodes}
 
 
 def _real_forms(sizes: list[int]) -> tuple[str, ...]:
@@ -186,8 +211,7 @@ def _crossed_forms(
     is_reversed: bool = False,
 ) -> tuple[str, ...]:
     """For a dot whose first operand, or second if reversed, is read across rows."""
-    operands = operands_of(graph, node)
-    kinds = {dtypes()[graph.dtype[each]] for each in (node, *operands.tolist())}
+    kinds = _kinds(graph, node)
     if FIRST_TRANSPOSED not in offered or len(kinds) > 1:
         return ()
     itemsize = _FLOAT_BYTES.get(kinds.pop())

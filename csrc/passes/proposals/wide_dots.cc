@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes products of bf16 whose sums are f32, for which jaxlib has a library:
+//
+//   d = bf16[64,32] dot(x: bf16[64,512], y: bf16[512,32])
+//
+// becomes  convert(f32[64,32] dot(x, y)). XLA's CPU backend converts operands
+// and result of the former, and multiplies f32. It does so too where the first
+// operand is read across its rows, as in the gradient of a layer with respect
+// to its weights, unless that has two dimensions for one:
+//
+//   d = bf16[64,32] dot(x: bf16[512,64], y: bf16[512,32]), contracting 0 with 0
+//
+// becomes a dot of reshape(x): bf16[512,32,2], which XLA transposes in memory.
+#include <optional>
+#include <string>
+
+#include "passes/proposals/dot_rules.h"
+#include "support/processor.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+
+struct WideDot {
+  LabelledDot dot;
+  StoredOperand left;
+  // The dimension of it that becomes two, of which the second has `factor`
+  // elements; '\0' for none.
+  char split = '\0';
+  int64_t factor = 1;
+};
+
+// The smallest divisor above one.
+int64_t DivisorOf(int64_t size) {
+  for (int64_t divisor = 2; divisor * divisor <= size; ++divisor) {
+    if (size % divisor == 0) return divisor;
+  }
+  return size;
+}
+
+// Whether XLA's dot would read the operand as it is, with the summed dimension
+// before the other: after those of the batch, and no two to be merged.
+bool IsReadAcross(const StoredOperand& left, absl::string_view batch,
+                  absl::string_view summed, std::string* others) {
+  std::string found;
+  for (size_t d = 0; d < left.labels.size(); ++d) {
+    if (left.value->shape().dimensions(static_cast<int>(d)) > 1) {
+      found += left.labels[d];
+    }
+  }
+  std::string first;
+  for (const char label : batch) {
+    if (found.find(label) != std::string::npos) first += label;
+  }
+  if (found.substr(0, first.size()) != first) return false;
+  *others = found.substr(first.size());
+  return others->size() == 2 &&
+         summed.find(others->front()) != absl::string_view::npos;
+}
+
+std::optional<WideDot> WideDotOf(const HloInstruction& root) {
+  if (!IsPlainDot(root)) return std::nullopt;
+  for (const HloInstruction* operand : root.operands()) {
+    if (operand->shape().element_type() != xla::BF16) return std::nullopt;
+  }
+  const xla::PrimitiveType type = root.shape().element_type();
+  WideDot wide{LabelledDotOf(root), {}};
+  const std::optional<StoredOperand> left =
+      StoredOperandOf(*root.operand(0), wide.dot.left);
+  // Without columns or rows, the backend has its own loops.
+  const int64_t shared = wide.dot.batch * wide.dot.terms;
+  if (!left.has_value() || wide.dot.terms == 1 ||
+      xla::ShapeUtil::ElementsIn(root.operand(0)->shape()) == shared ||
+      xla::ShapeUtil::ElementsIn(root.operand(1)->shape()) == shared) {
+    return std::nullopt;
+  }
+  wide.left = *left;
+  const std::string batch = wide.dot.result.substr(
+      0, root.dot_dimension_numbers().lhs_batch_dimensions_size());
+  std::string others;
+  if (IsReadAcross(*left, batch, wide.dot.summed, &others)) {
+    for (const char label : {others[1], others[0]}) {
+      const int64_t size = left->value->shape().dimensions(
+          static_cast<int>(left->labels.find(label)));
+      wide.factor = DivisorOf(size);
+      if (wide.factor == size) continue;  // a prime number
+      wide.split = label;
+      break;
+    }
+    if (wide.split == '\0') return std::nullopt;
+  }
+  const bool is_wide = type == xla::F32 && wide.split != '\0';
+  return type == xla::BF16 || is_wide ? std::make_optional(wide) : std::nullopt;
+}
+
+// With the dimension `wide.split` as two, those of `labels`, if it is there.
+Labelled Split(const WideDot& wide, const Labelled& array,
+               absl::string_view labels) {
+  if (!array.Has(wide.split)) return array;
+  return SplitLabel(array, wide.split, labels,
+                    {array.SizeOf(wide.split) / wide.factor, wide.factor});
+}
+
+HloInstruction* BuildWide(const WideDot& wide, const HloInstruction& root,
+                          absl::Span<HloInstruction* const> x) {
+  const LabelledDot& dot = wide.dot;
+  const Accumulation accumulation = {xla::F32, root.precision_config()};
+  Labelled left{x[0], wide.left.labels}, right{x[1], dot.right};
+  Labelled product{nullptr, ""};
+  if (wide.split == '\0') {
+    product = DotOf(left, right, dot.result, accumulation);
+  } else {
+    std::string labels;
+    const std::string used = dot.left + dot.right;
+    for (char label = 1; labels.size() < 2; ++label) {
+      if (used.find(label) == std::string::npos) labels += label;
+    }
+    left = Split(wide, left, labels);
+    right = Split(wide, right, labels);
+    std::string result = dot.result;
+    const size_t at = result.find(wide.split);
+    if (at != std::string::npos) result.replace(at, 1, labels);
+    product = Ordered(DotOf(left, right, result, accumulation), result);
+    if (at != std::string::npos) {
+      product = MergeLabels(product, labels, wide.split);
+    }
+  }
+  return Converted(Ordered(product, dot.result), root.shape().element_type())
+      .value;
+}
+
+void ProposeWide(const HloInstruction& root, RuleContext&,
+                 std::vector<Proposal>& proposals) {
+  if (!HasProductsOfBf16()) return;
+  const std::optional<WideDot> found = WideDotOf(root);
+  if (!found.has_value()) return;
+  Propose(
+      WideRule(), root, {found->left.value, root.operand(1)},
+      [wide = *found, &root](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        return BuildWide(wide, root, x);
+      },
+      proposals);
+}
+
+}  // namespace
+
+const Rule& WideRule() {
+  static constexpr Rule rule = {
+      "wide",
+      "Adds up the products of a dot of bf16 in f32, and rounds the sums: "
+      "jaxlib has a library for that, where the processor multiplies bf16. "
+      "Floats round differently.",
+      &ProposeWide};
+  return rule;
+}
+
+}  // namespace hloenv
