@@ -174,6 +174,36 @@ def test_numbers_that_are_not_finite():
     )
 
 
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["a matrix product", "gradient of weights"])
+def test_what_is_converted_is_not_rounded(name):
+    """XLA leaves that out, and so do we: logits of f32 keep their digits."""
+
+    def fn(x, y):
+        return product(name)(x, y).astype(jnp.float32)
+
+    rng = np.random.default_rng(2)
+    arrays = operands(name, lambda shape: rng.normal(size=shape))
+    decided = jit(fn, budget=0, remember=False)
+    jax.block_until_ready(decided(*arrays))
+    assert "dot-forms/wide" in decided.explain()
+    np.testing.assert_allclose(
+        decided(*arrays), jax.jit(fn)(*arrays), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_a_product_that_is_read_twice_is_rounded():
+    def fn(x, y):
+        z = x @ y
+        return z, z.astype(jnp.float32)
+
+    arrays = [jnp.ones((128, 128), jnp.bfloat16)] * 2
+    decided = auto.forms_of(hloenv.HloModule.from_jax(fn, *arrays))
+    assert decided is not None
+    assert decided.accepted == {"dot-forms/wide": 1}
+    assert decided.applied.opcode_counts()["dot"] == 1
+
+
 @pytest.mark.parametrize(
     ("kinds", "equation", "shapes"),
     [

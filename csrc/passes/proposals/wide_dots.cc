@@ -11,6 +11,8 @@
 //   d = bf16[64,32] dot(x: bf16[512,64], y: bf16[512,32]), contracting 0 with 0
 //
 // becomes a dot of reshape(x): bf16[512,32,2], which XLA transposes in memory.
+//
+// What jax converts to f32, XLA does not round to bf16: neither do we.
 #include <optional>
 #include <string>
 
@@ -61,25 +63,34 @@ bool IsReadAcross(const StoredOperand& left, absl::string_view batch,
          summed.find(others->front()) != absl::string_view::npos;
 }
 
-std::optional<WideDot> WideDotOf(const HloInstruction& root) {
-  if (!IsPlainDot(root)) return std::nullopt;
-  for (const HloInstruction* operand : root.operands()) {
+// What alone reads a dot of bf16, and converts it to f32; null for others.
+const HloInstruction* ConvertOf(const HloInstruction& dot) {
+  if (dot.user_count() != 1 || dot.IsRoot()) return nullptr;
+  const HloInstruction& user = *dot.users()[0];
+  const bool is_wide = user.opcode() == xla::HloOpcode::kConvert &&
+                       user.shape().element_type() == xla::F32;
+  return is_wide && IsReplaceable(user) ? &user : nullptr;
+}
+
+std::optional<WideDot> WideDotOf(const HloInstruction& dot) {
+  if (!IsPlainDot(dot)) return std::nullopt;
+  for (const HloInstruction* operand : dot.operands()) {
     if (operand->shape().element_type() != xla::BF16) return std::nullopt;
   }
-  const xla::PrimitiveType type = root.shape().element_type();
-  WideDot wide{LabelledDotOf(root), {}};
+  const xla::PrimitiveType type = dot.shape().element_type();
+  WideDot wide{LabelledDotOf(dot), {}};
   const std::optional<StoredOperand> left =
-      StoredOperandOf(*root.operand(0), wide.dot.left);
+      StoredOperandOf(*dot.operand(0), wide.dot.left);
   // Without columns or rows, the backend has its own loops.
   const int64_t shared = wide.dot.batch * wide.dot.terms;
   if (!left.has_value() || wide.dot.terms == 1 ||
-      xla::ShapeUtil::ElementsIn(root.operand(0)->shape()) == shared ||
-      xla::ShapeUtil::ElementsIn(root.operand(1)->shape()) == shared) {
+      xla::ShapeUtil::ElementsIn(dot.operand(0)->shape()) == shared ||
+      xla::ShapeUtil::ElementsIn(dot.operand(1)->shape()) == shared) {
     return std::nullopt;
   }
   wide.left = *left;
   const std::string batch = wide.dot.result.substr(
-      0, root.dot_dimension_numbers().lhs_batch_dimensions_size());
+      0, dot.dot_dimension_numbers().lhs_batch_dimensions_size());
   std::string others;
   if (IsReadAcross(*left, batch, wide.dot.summed, &others)) {
     for (const char label : {others[1], others[0]}) {
@@ -92,8 +103,10 @@ std::optional<WideDot> WideDotOf(const HloInstruction& root) {
     }
     if (wide.split == '\0') return std::nullopt;
   }
-  const bool is_wide = type == xla::F32 && wide.split != '\0';
-  return type == xla::BF16 || is_wide ? std::make_optional(wide) : std::nullopt;
+  // With results of f32, only those that XLA would convert have another form.
+  const bool may_be =
+      type == xla::BF16 || (type == xla::F32 && wide.split != '\0');
+  return may_be ? std::make_optional(wide) : std::nullopt;
 }
 
 // With the dimension `wide.split` as two, those of `labels`, if it is there.
@@ -104,10 +117,12 @@ Labelled Split(const WideDot& wide, const Labelled& array,
                     {array.SizeOf(wide.split) / wide.factor, wide.factor});
 }
 
-HloInstruction* BuildWide(const WideDot& wide, const HloInstruction& root,
+HloInstruction* BuildWide(const WideDot& wide,
+                          const xla::PrecisionConfig& precision,
+                          xla::PrimitiveType type,
                           absl::Span<HloInstruction* const> x) {
   const LabelledDot& dot = wide.dot;
-  const Accumulation accumulation = {xla::F32, root.precision_config()};
+  const Accumulation accumulation = {xla::F32, precision};
   Labelled left{x[0], wide.left.labels}, right{x[1], dot.right};
   Labelled product{nullptr, ""};
   if (wide.split == '\0') {
@@ -128,20 +143,27 @@ HloInstruction* BuildWide(const WideDot& wide, const HloInstruction& root,
       product = MergeLabels(product, labels, wide.split);
     }
   }
-  return Converted(Ordered(product, dot.result), root.shape().element_type())
-      .value;
+  return Converted(Ordered(product, dot.result), type).value;
 }
 
 void ProposeWide(const HloInstruction& root, RuleContext&,
                  std::vector<Proposal>& proposals) {
   if (!HasProductsOfBf16()) return;
-  const std::optional<WideDot> found = WideDotOf(root);
+  const bool is_converted =
+      root.opcode() == xla::HloOpcode::kConvert && IsPlain(root);
+  const HloInstruction& dot = is_converted ? *root.operand(0) : root;
+  if (dot.opcode() != xla::HloOpcode::kDot ||
+      (ConvertOf(dot) != nullptr) != is_converted) {
+    return;
+  }
+  const std::optional<WideDot> found = WideDotOf(dot);
   if (!found.has_value()) return;
   Propose(
-      WideRule(), root, {found->left.value, root.operand(1)},
-      [wide = *found, &root](absl::Span<HloInstruction* const> x)
+      WideRule(), root, {found->left.value, dot.operand(1)},
+      [wide = *found, precision = dot.precision_config(),
+       type = root.shape().element_type()](absl::Span<HloInstruction* const> x)
           -> absl::StatusOr<HloInstruction*> {
-        return BuildWide(wide, root, x);
+        return BuildWide(wide, precision, type, x);
       },
       proposals);
 }

@@ -225,8 +225,8 @@ def _crossed_forms(
     return () if form is None else (form,)
 
 
-def transposed_dot(graph: HloGraph, node: int) -> int:
-    """The dot that a node transposes, as the module has it."""
+def read_dot(graph: HloGraph, node: int) -> int:
+    """The dot that a node transposes or converts, as the module has it."""
     dot = int(operands_of(graph, node)[0])
     (sites,) = np.nonzero(graph.site_nodes == dot)
     if len(sites):  # the dot has forms of its own

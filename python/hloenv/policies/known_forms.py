@@ -29,8 +29,9 @@ from .dot_sizes import (
     dot_forms,
     is_read_across,
     is_small_row,
+    is_wide_dot,
     operands_of,
-    transposed_dot,
+    read_dot,
     transposed_dot_forms,
 )
 from .readers import Readers, sources_of
@@ -243,9 +244,12 @@ class KnownForms:
                 site += int(np.argmax(is_index[site:end]))
             node = int(graph.site_choice_nodes[firsts[site]])
             if graph.opcode[node] == _TRANSPOSE:
-                dot = transposed_dot(graph, node)
+                dot = read_dot(graph, node)
                 sizes = block[dot, _DOT_COLUMNS].tolist()
                 forms = transposed_dot_forms(graph, dot, sizes, rules)
+            elif graph.opcode[node] == _CONVERT and "wide" in rules:
+                sizes = block[read_dot(graph, node), _DOT_COLUMNS].tolist()
+                forms = ("wide",) if is_wide_dot(sizes) else ()
             else:
                 attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
                 forms = _forms(graph, node, attributes, rules)
