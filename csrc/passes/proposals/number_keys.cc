@@ -216,10 +216,18 @@ HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build,
                              keeps_subnormal ? 1 : 0x0010000000000000, is_max,
                              build);
   }
-  if (xla::primitive_util::IsFloatingPointType(type)) {
-    HloInstruction* bits = build.Bits(build.Convert(x, xla::F32), xla::S32);
-    return FloatKey<int32_t>(bits, 0x7f800000, keeps_subnormal ? 1 : 0x00800000,
-                             is_max, build);
+  if (type == xla::F32) {
+    return FloatKey<int32_t>(build.Bits(x, xla::S32), 0x7f800000,
+                             keeps_subnormal ? 1 : 0x00800000, is_max, build);
+  }
+  if (type == xla::BF16) {
+    return FloatKey<int16_t>(build.Bits(x, xla::S16), 0x7f80,
+                             keeps_subnormal ? 1 : 0x0080, is_max, build);
+  }
+  // Its subnormal numbers are normal ones to the backend, which compares floats
+  // of 32 bits.
+  if (type == xla::F16) {
+    return FloatKey<int16_t>(build.Bits(x, xla::S16), 0x7c00, 1, is_max, build);
   }
   HloInstruction* number = build.Convert(x, xla::S32);
   return is_max ? number : build.Not(number);

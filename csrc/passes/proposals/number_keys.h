@@ -86,14 +86,17 @@ xla::HloInstruction* TakenAlong(xla::HloInstruction* x,
                                 xla::HloInstruction* indices,
                                 int64_t dimension);
 
-// Whether numbers have keys of 32 bits.
+// Whether numbers have keys of up to 32 bits.
 bool HasKeys(xla::PrimitiveType type);
-// Integers of 32 bits, of 64 for doubles, in the order in which a reduction
-// prefers the numbers:
+// Integers of 32 bits, of as many as floats have, in the order in which a
+// reduction prefers the numbers:
 // the largest one is that of not-a-number, then of the largest or smallest
 // number. Zeros have one key, and so have subnormal numbers, which are zeros to
 // the backend's comparisons, unless the number is to be found from its key.
-// Done with the bits, as XLA's simplifier ignores the sign of zeros.
+// Done with the bits, as XLA's simplifier ignores the sign of zeros, and of
+// floats of 16 bits with their own: converted to 32 bits, those that were
+// rounded from such would be compared as they were before
+// (xla_allow_excess_precision).
 xla::HloInstruction* KeyOf(xla::HloInstruction* x, bool is_max,
                            Elementwise& build, bool keeps_subnormal = false);
 

@@ -66,15 +66,39 @@ HloInstruction* Packed(HloInstruction* x, int64_t index, bool is_descending,
   HloInstruction* low = build.Constant<int64_t>(2 * index);
   HloInstruction* key = SortKeyOf(x, is_descending, build, has_number);
   if (IsFloat(x->shape())) {
-    HloInstruction* bits = build.Bits(build.Convert(x, xla::F32), xla::S32);
-    HloInstruction* sign = build.Binary(HloOpcode::kShiftRightLogical, bits,
-                                        build.Constant<int32_t>(31));
+    HloInstruction* sign =
+        x->shape().element_type() == xla::F32
+            ? build.Binary(HloOpcode::kShiftRightLogical,
+                           build.Bits(x, xla::S32), build.Constant<int32_t>(31))
+            : build.Binary(HloOpcode::kShiftRightLogical,
+                           build.Bits(x, xla::S16),
+                           build.Constant<int16_t>(15));
     low = build.Binary(HloOpcode::kOr, build.Convert(sign, xla::S64), low);
   }
   return build.Binary(
       HloOpcode::kOr,
       build.Binary(HloOpcode::kShiftLeft, key, build.Constant<int64_t>(32)),
       low);
+}
+
+// The float with a key, which is an integer of 64 bits here, and the sign that
+// is the lowest bit of `packed`.
+template <typename Bits>
+HloInstruction* FloatOf(HloInstruction* key, HloInstruction* packed,
+                        xla::PrimitiveType type, Bits nan, Elementwise& build) {
+  const xla::PrimitiveType bits_type =
+      xla::primitive_util::NativeToPrimitiveType<Bits>();
+  key = build.Convert(key, bits_type);
+  HloInstruction* bits =
+      build.Select(xla::ComparisonDirection::kLt, key, build.Constant<Bits>(0),
+                   build.Not(key), key);
+  bits = build.Select(xla::ComparisonDirection::kEq, bits,
+                      build.Constant<Bits>(std::numeric_limits<Bits>::max()),
+                      build.Constant<Bits>(nan), bits);
+  HloInstruction* sign =
+      build.Binary(HloOpcode::kShiftLeft, build.Convert(packed, bits_type),
+                   build.Constant<Bits>(std::numeric_limits<Bits>::digits));
+  return build.Bits(build.Binary(HloOpcode::kOr, bits, sign), type);
 }
 
 // The number in a packed one.
@@ -87,22 +111,16 @@ HloInstruction* NumberOfPacked(HloInstruction* packed, xla::PrimitiveType type,
     wide = build.Binary(HloOpcode::kAdd, wide,
                         build.Constant<int64_t>(int64_t{1} << 31));
   }
-  if (!xla::primitive_util::IsFloatingPointType(type)) {
-    return build.Convert(wide, type);
+  switch (type) {
+    case xla::F32:
+      return FloatOf<int32_t>(wide, packed, type, 0x7fc00000, build);
+    case xla::BF16:
+      return FloatOf<int16_t>(wide, packed, type, 0x7fc0, build);
+    case xla::F16:
+      return FloatOf<int16_t>(wide, packed, type, 0x7e00, build);
+    default:
+      return build.Convert(wide, type);
   }
-  HloInstruction* key = build.Convert(wide, xla::S32);
-  HloInstruction* bits =
-      build.Select(xla::ComparisonDirection::kLt, key,
-                   build.Constant<int32_t>(0), build.Not(key), key);
-  constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
-  bits = build.Select(xla::ComparisonDirection::kEq, bits,
-                      build.Constant<int32_t>(kMax),
-                      build.Constant<int32_t>(0x7fc00000), bits);
-  HloInstruction* sign =
-      build.Binary(HloOpcode::kShiftLeft, build.Convert(packed, xla::S32),
-                   build.Constant<int32_t>(31));
-  bits = build.Binary(HloOpcode::kOr, bits, sign);
-  return build.Convert(build.Bits(bits, xla::F32), type);
 }
 
 HloInstruction* IndexOfPacked(HloInstruction* packed, Elementwise& build) {

@@ -13,7 +13,7 @@
 //
 // Each row has at least k numbers, so that one of those that are left is found.
 // Where XLA's CPU backend has no partial sort, it sorts the rows: numbers of 8
-// and 16 bits are as large as float32 numbers, for which it has one.
+// and 16 bits are in the order of float32 numbers, for which it has one.
 #include <limits>
 
 #include "passes/proposals/labelled.h"
@@ -381,6 +381,31 @@ bool IsNarrow(xla::PrimitiveType type) {
   }
 }
 
+// Whole float32 numbers in the order of the bits of floats of 16 bits, which
+// converted to float32 would be compared as they were before they were rounded.
+HloInstruction* OrderOf16(HloInstruction* x, Elementwise& build) {
+  HloInstruction* bits = build.Bits(x, xla::S16);
+  constexpr int16_t kMax = std::numeric_limits<int16_t>::max();
+  HloInstruction* magnitude =
+      build.Binary(HloOpcode::kAnd, bits, build.Constant(kMax));
+  return build.Convert(
+      build.Select(ComparisonDirection::kLt, bits, build.Constant<int16_t>(0),
+                   build.Not(magnitude), bits),
+      xla::F32);
+}
+
+// The floats with these numbers.
+HloInstruction* NumberOfOrder(HloInstruction* order, xla::PrimitiveType type) {
+  Elementwise build(order->parent(), order->shape());
+  HloInstruction* key = build.Convert(order, xla::S16);
+  constexpr int16_t kMin = std::numeric_limits<int16_t>::min();
+  HloInstruction* negative =
+      build.Binary(HloOpcode::kOr, build.Not(key), build.Constant(kMin));
+  return build.Bits(build.Select(ComparisonDirection::kLt, key,
+                                 build.Constant<int16_t>(0), negative, key),
+                    type);
+}
+
 void ProposeWider(const HloInstruction& last, RuleContext& context,
                   std::vector<Proposal>& proposals) {
   const std::vector<const HloInstruction*> originals =
@@ -400,8 +425,11 @@ void ProposeWider(const HloInstruction& last, RuleContext& context,
         Elementwise build(x[0]->parent(), x[0]->shape());
         xla::Shape both = root.shape();
         both.mutable_tuple_shapes(0)->set_element_type(xla::F32);
-        HloInstruction* found = build.Add(
-            root.CloneWithNewOperands(both, {build.Convert(x[0], xla::F32)}));
+        const bool is_float = IsFloat(x[0]->shape());
+        HloInstruction* wide =
+            is_float ? OrderOf16(x[0], build) : build.Convert(x[0], xla::F32);
+        HloInstruction* found =
+            build.Add(root.CloneWithNewOperands(both, {wide}));
         std::vector<HloInstruction*> results;
         for (const HloInstruction* each : originals) {
           const int64_t at = each->tuple_index();
@@ -409,8 +437,10 @@ void ProposeWider(const HloInstruction& last, RuleContext& context,
               build.Add(HloInstruction::CreateGetTupleElement(
                   both.tuple_shapes(at), found, at));
           if (at == 0) {
-            element = build.Add(
-                HloInstruction::CreateConvert(each->shape(), element));
+            const xla::PrimitiveType type = each->shape().element_type();
+            element = is_float ? NumberOfOrder(element, type)
+                               : build.Add(HloInstruction::CreateConvert(
+                                     each->shape(), element));
           }
           results.push_back(element);
         }
@@ -425,8 +455,7 @@ const Rule& WiderRule() {
   static constexpr Rule rule = {
       "wider",
       "Finds the largest or smallest numbers of rows of 8 and 16 bits as those "
-      "of float32, for which the backend has partial sorts. Exact; signalling "
-      "not-a-numbers of float16 may come before quiet ones.",
+      "of float32, for which the backend has partial sorts. Exact.",
       &ProposeWider};
   return rule;
 }
