@@ -157,6 +157,51 @@ def test_long_sums_are_added_as_float64():
     np.testing.assert_array_equal(output, np.cumsum(x, dtype=np.float64).astype("f"))
 
 
+@pytest.mark.compile
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(("sizes", "dimension"), [((5000,), 0), ((40, 300), 1)])
+def test_sums_of_short_floats_are_nearer(sizes, dimension, dtype, is_reversed):
+    """To the exact sums than XLA's own, which rounds each of its partial sums."""
+    text = scan_text(sizes, dimension, dtype, is_reversed=is_reversed)
+    module = hloenv.HloModule.from_text(text)
+    (x,) = hloenv.random_inputs(module)
+    exact = np.asarray(x).astype(np.float64)
+    flipped = np.flip(exact, dimension) if is_reversed else exact
+    exact = np.cumsum(flipped, axis=dimension)
+    exact = np.flip(exact, dimension) if is_reversed else exact
+
+    def error_of(module: hloenv.HloModule) -> float:
+        (found,) = hloenv.compile(module, engine="jaxlib", isolate=False)(x)
+        assert found.dtype == x.dtype
+        return float(abs(np.asarray(found).astype(np.float64) - exact).max())
+
+    plain = error_of(module)
+    for rule in rules(text):
+        assert error_of(form(text, rule)) <= plain
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("dtype", "largest", "tiny"),
+    [("f16", 65504.0, 2.0**-24), ("bf16", 3.38953139e38, 2.0**-133)],
+)
+def test_special_short_floats(dtype, largest, tiny):
+    """Sums of two numbers, which have one order: infinite where XLA's are."""
+    special = np.array(
+        [0.0, -0.0, 1.0, tiny, -tiny, largest, -largest, np.inf, -np.inf, np.nan]
+    )
+    pairs = np.stack([np.ravel(each) for each in np.meshgrid(special, special)])
+    text = scan_text(pairs.shape, 0, dtype)
+    module = hloenv.HloModule.from_text(text)
+    x = pairs.astype(np.asarray(hloenv.random_inputs(module)[0]).dtype)
+    (plain,) = hloenv.compile(module, engine="jaxlib", isolate=False)(x)
+    for rule in rules(text):
+        (found,) = hloenv.compile(form(text, rule), engine="jaxlib", isolate=False)(x)
+        found, wanted = (np.asarray(each).astype(np.float32) for each in (found, plain))
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_short_floats_are_added_as_float32():
     text = scan_text((600,), 0, "bf16")
     x = np.ones(600, np.float32)
@@ -277,7 +322,8 @@ def test_the_policy_takes_loops_of_long_dimensions():
     policy = hloenv.policies.get_policy("known-forms")
 
     def taken(sizes: tuple[int, ...], dimension: int, kind: str = "f32") -> str | None:
-        alternatives = captured(scan_text(sizes, dimension, kind))
+        operation = ("or", "false") if kind == "pred" else ("add", "0")
+        alternatives = captured(scan_text(sizes, dimension, kind, *operation))
         (choice,) = policy(alternatives)
         return alternatives[0].choices[choice].rule if choice > 0 else None
 
@@ -287,5 +333,10 @@ def test_the_policy_takes_loops_of_long_dimensions():
     assert taken((100, 500), 0) == "scan"
     assert taken((1000, 40), 0) == "scan"
     assert taken((50,), 0) is None
-    assert taken((1000,), 0, "bf16") is None
+    assert taken((1000,), 0, "bf16") == "scan"
+    assert taken((1000, 40), 0, "f16") == "scan"
+    assert taken((100, 500), 1, "bf16") == "scan_groups"
+    assert taken((20, 500), 1, "f16") == "scan"
+    assert taken((50,), 0, "bf16") is None
+    assert taken((1000,), 0, "pred") is None
     assert taken((1000, 12), 1) is None

@@ -21,6 +21,7 @@
 #include "passes/proposals/cumulative.h"
 #include "passes/proposals/labelled.h"
 #include "passes/proposals/reduce_rules.h"
+#include "xla/primitive_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -35,8 +36,10 @@ constexpr int64_t kKernelBytes = 128;
 // Elements of the dimension in one iteration: limit, and those of long rows.
 constexpr int64_t kMaxUnrolled = 8;
 constexpr int64_t kUnrolledRows = 4;
-// Terms from which floats are added up, or multiplied, as float64.
-constexpr int64_t kLongSum = 256;
+// Terms from which floats are added up, or multiplied, as float64: roundings of
+// so many float32 are less than those of the blocks that XLA makes, and, of
+// numbers of 16 bits, than the last bit of these.
+constexpr int64_t kLongSum = 256, kLongNarrowSum = 4096;
 // Rows of a group.
 constexpr int64_t kGroup = 8;
 
@@ -47,7 +50,8 @@ xla::PrimitiveType SumType(const Cumulative& scan, xla::PrimitiveType type) {
   const bool rounds = !scan.operation.has_value() ||
                       scan.operation == HloOpcode::kAdd ||
                       scan.operation == HloOpcode::kMultiply;
-  if (!rounds || scan.size < kLongSum) return wide;
+  const int64_t long_sum = wide == type ? kLongSum : kLongNarrowSum;
+  if (!rounds || scan.size < long_sum) return wide;
   if (wide == xla::F32) return xla::F64;
   return wide == xla::C64 ? xla::C128 : wide;
 }
@@ -60,8 +64,13 @@ class ScanBuilder {
   ScanBuilder(const Cumulative& scan, const HloInstruction& root)
       : scan_(scan),
         root_(root),
-        type_(root.shape().element_type()),
-        wide_(SumType(scan, type_)) {}
+        type_(AccumulationType(root.shape().element_type())),
+        wide_(SumType(scan, root.shape().element_type())) {
+    // XLA makes kernels of loops over numbers of 32 bits, not of 16.
+    if (type_ != root.shape().element_type()) {
+      scan_.element_bytes = xla::primitive_util::ByteWidth(type_);
+    }
+  }
 
   HloInstruction* Build(HloInstruction* x) {
     HloInstruction* viewed = Viewed(x);
@@ -113,12 +122,15 @@ class ScanBuilder {
     return {outer, size, scan_.inner};
   }
   HloInstruction* Viewed(HloInstruction* x) const {
-    return Add(x, HloInstruction::CreateReshape(
-                      xla::ShapeUtil::MakeShape(
-                          type_, SizesOf(scan_.outer, scan_.size)),
-                      x));
+    HloInstruction* viewed =
+        Add(x, HloInstruction::CreateReshape(
+                   xla::ShapeUtil::MakeShape(root_.shape().element_type(),
+                                             SizesOf(scan_.outer, scan_.size)),
+                   x));
+    return Converted({viewed, ""}, type_).value;
   }
   HloInstruction* Shaped(HloInstruction* result) const {
+    result = Converted({result, ""}, root_.shape().element_type()).value;
     return Add(result, HloInstruction::CreateReshape(root_.shape(), result));
   }
   // The initial number, as an array of this shape.
@@ -235,9 +247,9 @@ class ScanBuilder {
     return Sliced({x, labels}, {{'s', at, 1}}).value;
   }
 
-  const Cumulative scan_;
+  Cumulative scan_;
   const HloInstruction& root_;
-  const xla::PrimitiveType type_;
+  const xla::PrimitiveType type_;  // of the arrays
   const xla::PrimitiveType wide_;  // of the sums
 };
 

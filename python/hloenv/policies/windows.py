@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..graph.hlo_graph import opcodes
+from ..graph.hlo_graph import dtypes, opcodes
 from .dot_sizes import operands_of
 from .readers import reducer_of
 
@@ -33,6 +33,7 @@ _MANY_WINDOWS, _SMALL, _FEW, _SEVERAL_ROWS = 1000, 9, 4, 4
 # loop; and bytes of one element of each row up to which a loop over all rows was faster
 # than one for each group of rows.
 _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
+_NARROW = ("f16", "bf16")
 
 
 def window_forms(
@@ -109,10 +110,13 @@ def _scan_forms(
     elements = int(graph.element_count[node])
     if length < _LONG_SCAN or elements < _SCANNED:
         return ()
-    if int(graph.output_bytes[node]) < 4 * elements:
-        return ()  # numbers of 16 bits, of which the backend made no kernel
+    # Floats of 16 bits are scanned as those of 32.
+    is_narrow = dtypes()[graph.dtype[node]] in _NARROW
+    size = 4 * elements if is_narrow else int(graph.output_bytes[node])
+    if size < 4 * elements:
+        return ()  # truth values, of which the backend made no kernel
     is_innermost = all(size <= 1 for size in dims[windows[0] + 1 :])
-    row_bytes = int(graph.output_bytes[node]) // length
+    row_bytes = size // length
     is_large = is_innermost and row_bytes > _KERNEL_BYTES
     # Others, which are no cumulative ones, have neither.
     scans = ("scan_groups", "scan") if is_large else ("scan",)
