@@ -377,3 +377,16 @@ def test_known_calls_takes_convolutions_with_groups_only_where_it_is_worth_it():
     ):
         alternatives = hloenv.HloEnv(each).get_alternatives("onednn-calls")
         assert policy(alternatives).tolist() == [expected]
+
+
+@pytest.mark.parametrize(("features", "expected"), [(64, 1), (256, -1)])
+def test_known_calls_takes_gradients_of_kernels_of_few_features(features, expected):
+    gradient = convolution(
+        "size=7x7 pad=1_1x1_1",
+        image=f"f32[16,7,7,{features}]",
+        kernel=f"f32[16,7,7,{features}]",
+        result=f"f32[3,3,{features},{features}]",
+        labels="f01b_i01o->01bf",
+    )
+    alternatives = hloenv.HloEnv(gradient).get_alternatives("onednn-calls")
+    assert get_policy("known-calls")(alternatives).tolist() == [expected]

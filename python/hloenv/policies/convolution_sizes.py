@@ -91,8 +91,8 @@ _MIN_SHARE, _FEW_POSITIONS = 0.2, 300
 # Products from which a call of oneDNN was faster than XLA's own, and phases than a
 # convolution of few dilated pixels; and elements of the
 # window above which it was slower, as of gradients with respect to kernels, but for
-# those of three dimensions.
-_MANY_PRODUCTS, _MAX_TAPS = 2**18, 121
+# those of three dimensions; and features up to which it was faster for such gradients.
+_MANY_PRODUCTS, _MAX_TAPS, _MAX_OF_GRADIENT = 2**18, 121, 128
 # Of gradients for each image apart: elements of the largest kernels; output features
 # from which a dot for each element of the kernel was faster; and elements of the image
 # from which, and of the kernel up to which, one dot was.
@@ -480,6 +480,8 @@ class ConvolutionSizes:
             return False
         if self.groups > 1:
             return num_dims == 2
+        if self.positions < self.taps and self.outputs > _MAX_OF_GRADIENT:
+            return False
         return self.inputs > 1 and not self.forms()
 
 
