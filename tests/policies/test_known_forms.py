@@ -436,14 +436,26 @@ def test_small_functions_that_are_read_across_stay():
     assert (get_policy("known-forms")(alternatives) <= 0).all()
 
 
+@pytest.mark.parametrize(("elements", "taken"), [(9000, "remainder"), (1000, None)])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_remainders_of_narrow_floats_stay(dtype):
+def test_remainders_of_narrow_floats(dtype, elements, taken):
     text = f"""HloModule m
         ENTRY main {{
-          x = {dtype}[9000] parameter(0)
-          ROOT y = {dtype}[9000] remainder(x, x)
+          x = {dtype}[{elements}] parameter(0)
+          ROOT y = {dtype}[{elements}] remainder(x, x)
         }}"""
-    assert form_of(text, "math-forms") is None
+    assert form_of(text, "math-forms") == taken
+
+
+@pytest.mark.parametrize(("elements", "taken"), [(9000, "widened"), (1000, None)])
+@pytest.mark.parametrize("opcode", ["exponential", "exponential-minus-one", "log"])
+def test_functions_of_half_floats(opcode, elements, taken):
+    text = f"""HloModule m
+        ENTRY main {{
+          x = f16[{elements}] parameter(0)
+          ROOT y = f16[{elements}] {opcode}(x)
+        }}"""
+    assert form_of(text, "math-forms") == taken
 
 
 def test_a_sine_that_is_read_many_times_stays_one_operation():

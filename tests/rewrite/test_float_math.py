@@ -159,3 +159,61 @@ def test_root_is_not_made_a_reciprocal_square_root_again():
     assert " rsqrt(" not in hloenv.compile(ours, isolate=False).module.to_text()
     plain = hloenv.HloModule.from_jax(of, x, x)
     assert " rsqrt(" in hloenv.compile(plain).module.to_text()
+
+
+NARROW = {
+    "exp": jax.lax.exp,
+    "expm1": jax.lax.expm1,
+    "log": jax.lax.log,
+}
+
+
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize("name", NARROW)
+def test_functions_of_all_half_floats(name, engine):
+    """Infinities, the largest, subnormal numbers and both zeros among them."""
+    fn = NARROW[name]
+    x = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    ours, alternatives = decided(fn, x)
+    assert rules(alternatives) == ["widened"]
+    found = run(ours, x, engine=engine)
+    assert found.dtype == np.float16
+    plain = run(hloenv.HloModule.from_jax(fn, x), x, engine=engine)
+    if name != "expm1":
+        np.testing.assert_array_equal(found, plain)
+        is_number = ~np.isnan(plain)
+        signs = np.signbit(found), np.signbit(plain)
+        np.testing.assert_array_equal(*(each[is_number] for each in signs))
+        return
+    # XLA subtracts from a rounded exponential; ours is as near or nearer.
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(plain))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(plain))
+    with np.errstate(all="ignore"):
+        wanted = np.expm1(x.astype(np.float64))
+        rounded = wanted.astype(np.float16)
+    is_finite = np.isfinite(rounded)
+    unit = np.spacing(abs(rounded[is_finite])).astype(np.float64)
+    errors = abs(found[is_finite].astype(np.float64) - wanted[is_finite])
+    assert (errors <= 0.51 * unit).all()
+    zeros = x == 0
+    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(x[zeros]))
+
+
+def test_functions_are_rounded_one_by_one():
+    x = np.linspace(-5, 5, 5000).astype(np.float16)
+
+    def fn(x):
+        return jnp.expm1(jnp.log(jnp.exp(x)))
+
+    ours, alternatives = decided(fn, x)
+    assert rules(alternatives) == ["widened"] * 3
+    wide = jnp.log(jnp.exp(x.astype(np.float32)).astype(np.float16).astype(np.float32))
+    wide = jnp.expm1(wide.astype(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(run(ours, x), np.asarray(wide).astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_functions_of_other_types_stay(dtype):
+    x = np.ones(5000, dtype)
+    _, alternatives = decided(jnp.exp, x)
+    assert rules(alternatives) == []

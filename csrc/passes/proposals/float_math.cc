@@ -147,6 +147,15 @@ HloInstruction* BuildLogOfOneMore(HloInstruction* x, Elementwise& build) {
       build.Select(ComparisonDirection::kEq, sum, one, u, found), type);
 }
 
+// Whether XLA's CPU backend calls the C library's function of float32 for each
+// element of float16 in those fusions that it writes by tiles. (In others it
+// converts to float32 itself, and loses nothing by it.) Not square roots, which
+// are slow in the former alone, and slower as float32 in the latter.
+bool IsCalledInHalf(HloOpcode function) {
+  return function == HloOpcode::kExp || function == HloOpcode::kExpm1 ||
+         function == HloOpcode::kLog;
+}
+
 // Of numbers of 32 bits or fewer; XLA calls the C library for doubles, which
 // have no bits to spare.
 void ProposeNarrow(const Rule& rule, const HloInstruction& root,
@@ -201,6 +210,24 @@ void ProposeOverRoot(const HloInstruction& root, RuleContext& context,
         Elementwise build(x[0]->parent(), root.shape());
         return BuildOverRoot(x.size() > 1 ? x[1] : nullptr, x[0],
                              root.opcode() == HloOpcode::kPower, build);
+      },
+      proposals);
+}
+
+void ProposeWidened(const HloInstruction& root, RuleContext& context,
+                    std::vector<Proposal>& proposals) {
+  const xla::PrimitiveType type = root.shape().element_type();
+  if (type != xla::F16 || !IsCalledInHalf(root.opcode()) ||
+      !IsFunctionOfFloats(root, context)) {
+    return;
+  }
+  Propose(
+      WidenedRule(), root, {root.operand(0)},
+      [&root](Arrays x) {
+        Elementwise in(x[0]->parent(), root.shape());
+        HloInstruction* value =
+            in.Unary(root.opcode(), in.Convert(x[0], xla::F32));
+        return in.Convert(value, root.shape().element_type());
       },
       proposals);
 }
@@ -270,6 +297,16 @@ const Rule& OverRootRule() {
       "quotient that XLA does not make a reciprocal square root of. Floats "
       "round differently, by the last bits.",
       &ProposeOverRoot};
+  return rule;
+}
+const Rule& WidenedRule() {
+  static constexpr Rule rule = {
+      "widened",
+      "Rewrites an exponential, its difference to 1, or a logarithm of float16 "
+      "as one of float32, whose result is rounded. Floats may round "
+      "differently, by "
+      "the last bit.",
+      &ProposeWidened};
   return rule;
 }
 }  // namespace hloenv

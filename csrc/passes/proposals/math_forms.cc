@@ -533,7 +533,8 @@ absl::Span<const Rule> MathFormRules() {
   static const auto* rules = new std::vector<Rule>{
       AngleRule(),        CholeskyRule(), CubeRootRule(),  ErfRule(),
       LogOfOneMoreRule(), LuRule(),       OverRootRule(),  PeriodicRule(),
-      PowerRule(),        QuotientRule(), RemainderRule(), TriangularRule()};
+      PowerRule(),        QuotientRule(), RemainderRule(), TriangularRule(),
+      WidenedRule()};
   return *rules;
 }
 
@@ -546,8 +547,9 @@ PassInfo MathFormsPass() {
       "XLA's CPU backend computes by a call of the C library for each element: "
       "sine, cosine, tangent, atan2, remainder, powers, cube roots, erf of "
       "doubles; for quotients of integers, of which it has no vectors; for "
-      "reciprocal square roots and log(1 + x), which it computes slowly; and "
-      "for triangular systems and factors of many tiny matrices, for each of "
+      "reciprocal square roots, log(1 + x) and functions of float16, which it "
+      "computes slowly; and for triangular systems and factors of many tiny "
+      "matrices, for each of "
       "which jax calls LAPACK. Run it before layout assignment.",
       MathFormRules(), [](const Options& options) {
         return MakeRulePass("math-forms", MathFormRules(), options);

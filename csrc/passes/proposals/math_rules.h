@@ -107,6 +107,7 @@ xla::HloInstruction* CorrectedRest(xla::HloInstruction* rest,
 const Rule& CubeRootRule();      // float_math.cc
 const Rule& LogOfOneMoreRule();  // float_math.cc
 const Rule& OverRootRule();      // float_math.cc
+const Rule& WidenedRule();       // float_math.cc
 const Rule& TriangularRule();    // lapack_calls.cc
 const Rule& CholeskyRule();      // lapack_calls.cc
 const Rule& LuRule();            // lapack_calls.cc

@@ -137,7 +137,8 @@ _MANY_MATRICES, _MANY_LARGER, _LARGER = 500, 2000, 5
 # Those and networks of sorts together, above which none is written so: each becomes
 # some 100 to 1,000 operations.
 _MAX_WRITTEN = 32
-_NARROW = ("f16", "bf16")
+# Elements from which functions of float16 were faster in float32.
+_WIDENED = 4096
 # Rules for arrays that fusion would compute several times, or without vectors, the best
 # first; and elements from which they were faster in memory.
 _CUTS, _CUT = ("halo", "repeated", "bounded", "summed", "spread", "recomputed"), 2048
@@ -439,12 +440,15 @@ def _forms(
             return tuple(cuts)
         if len(cuts) == len(offered):
             return ()
+    if "widened" in offered:
+        # Also on processors without arithmetic of float16, of which LLVM then makes
+        # that of float32: the calls are the same, as with xla_cpu_max_isa=AVX2.
+        is_large = int(graph.element_count[node]) >= _WIDENED
+        return ("widened",) if is_large else ()
     for rule, elements in _CALLED.items():
         if rule in offered:
-            # XLA computes 16-bit floats as 32-bit ones, and fuses that.
-            is_narrow = rule == "remainder" and dtypes()[graph.dtype[node]] in _NARROW
             is_large = int(graph.element_count[node]) >= elements
-            return (rule,) if is_large and not is_narrow else ()
+            return (rule,) if is_large else ()
     if _SEARCH in offered:
         is_large = int(graph.element_count[node]) >= _SEARCHED
         return (_SEARCH,) if is_large else ()
