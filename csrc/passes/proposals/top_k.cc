@@ -381,10 +381,20 @@ bool IsNarrow(xla::PrimitiveType type) {
   }
 }
 
-// Whole float32 numbers in the order of the bits of floats of 16 bits, which
-// converted to float32 would be compared as they were before they were rounded.
-HloInstruction* OrderOf16(HloInstruction* x, Elementwise& build) {
+// Float32 numbers in the order of floats or integers of 8 and 16 bits. Those of
+// floats by their bits: converted, they would be compared as they were before
+// they were rounded (xla_allow_excess_precision).
+HloInstruction* WideOf(HloInstruction* x, Elementwise& build) {
+  const xla::PrimitiveType type = x->shape().element_type();
+  if (type != xla::BF16 && type != xla::F16) return build.Convert(x, xla::F32);
   HloInstruction* bits = build.Bits(x, xla::S16);
+  if (type == xla::BF16) {
+    HloInstruction* upper =
+        build.Binary(HloOpcode::kShiftLeft, build.Convert(bits, xla::S32),
+                     build.Constant<int32_t>(16));
+    return build.Bits(upper, xla::F32);
+  }
+  // Whole numbers.
   constexpr int16_t kMax = std::numeric_limits<int16_t>::max();
   HloInstruction* magnitude =
       build.Binary(HloOpcode::kAnd, bits, build.Constant(kMax));
@@ -394,10 +404,11 @@ HloInstruction* OrderOf16(HloInstruction* x, Elementwise& build) {
       xla::F32);
 }
 
-// The floats with these numbers.
-HloInstruction* NumberOfOrder(HloInstruction* order, xla::PrimitiveType type) {
-  Elementwise build(order->parent(), order->shape());
-  HloInstruction* key = build.Convert(order, xla::S16);
+// The numbers of a type that these are for.
+HloInstruction* NarrowOf(HloInstruction* wide, xla::PrimitiveType type) {
+  Elementwise build(wide->parent(), wide->shape());
+  if (type != xla::F16) return build.Convert(wide, type);
+  HloInstruction* key = build.Convert(wide, xla::S16);
   constexpr int16_t kMin = std::numeric_limits<int16_t>::min();
   HloInstruction* negative =
       build.Binary(HloOpcode::kOr, build.Not(key), build.Constant(kMin));
@@ -425,23 +436,16 @@ void ProposeWider(const HloInstruction& last, RuleContext& context,
         Elementwise build(x[0]->parent(), x[0]->shape());
         xla::Shape both = root.shape();
         both.mutable_tuple_shapes(0)->set_element_type(xla::F32);
-        const bool is_float = IsFloat(x[0]->shape());
-        HloInstruction* wide =
-            is_float ? OrderOf16(x[0], build) : build.Convert(x[0], xla::F32);
         HloInstruction* found =
-            build.Add(root.CloneWithNewOperands(both, {wide}));
+            build.Add(root.CloneWithNewOperands(both, {WideOf(x[0], build)}));
         std::vector<HloInstruction*> results;
         for (const HloInstruction* each : originals) {
           const int64_t at = each->tuple_index();
           HloInstruction* element =
               build.Add(HloInstruction::CreateGetTupleElement(
                   both.tuple_shapes(at), found, at));
-          if (at == 0) {
-            const xla::PrimitiveType type = each->shape().element_type();
-            element = is_float ? NumberOfOrder(element, type)
-                               : build.Add(HloInstruction::CreateConvert(
-                                     each->shape(), element));
-          }
+          if (at == 0)
+            element = NarrowOf(element, each->shape().element_type());
           results.push_back(element);
         }
         return results;
