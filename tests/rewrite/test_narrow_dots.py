@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dot-forms/narrow and truth: products of bytes, of converted bytes and truth values."""
+"""dot-forms/narrow, shifted and truth: products of bytes and truth values."""
 
 from __future__ import annotations
 
@@ -114,3 +114,137 @@ def test_truth_values_by_size(sizes, expected):
     alternatives = capture(text, "dot-forms")
     decisions = get_policy("known-forms")(alternatives)
     assert bool((decisions > 0).any()) == expected
+
+
+# Labels of two operands and of the result, and the sizes of the labels.
+SHIFTED = {
+    "matrices": ("ak,kb->ab", {"a": 5, "b": 6, "k": 70}),
+    "transposed": ("ka,bk->ab", {"a": 5, "b": 6, "k": 70}),
+    "several terms": ("kaj,jkb->ab", {"a": 5, "b": 6, "k": 9, "j": 7}),
+    "batches": ("zkya,bykz->zyab", {"a": 5, "b": 6, "k": 33, "z": 2, "y": 3}),
+    "free dimensions": ("azkc,dkzb->zacdb", dict.fromkeys("abcdz", 3) | {"k": 21}),
+    "vectors": ("k,k->", {"k": 300}),
+    "a vector": ("k,kzy->zy", {"k": 300, "z": 2, "y": 3}),
+    "one term": ("ak,kb->ab", {"a": 4, "b": 3, "k": 1}),
+}
+
+
+def shifted_text(subscripts: str, sizes: dict[str, int], types: list[str]) -> str:
+    inputs, result = subscripts.split("->")
+    left, right = inputs.split(",")
+
+    def shape(labels: str) -> str:
+        return ",".join(str(sizes[each]) for each in labels)
+
+    def places(labels: str, *, are_kept: bool) -> str:
+        both = [each for each in result + left if each in left and each in right]
+        kept = [each for each in dict.fromkeys(both) if (each in result) == are_kept]
+        return ",".join(str(labels.index(each)) for each in kept)
+
+    return f"""
+HloModule shifted
+
+ENTRY main {{
+  x = {types[0]}[{shape(left)}] parameter(0)
+  y = {types[1]}[{shape(right)}] parameter(1)
+  wide = {types[2]}[{shape(left)}] convert(x)
+  other = {types[2]}[{shape(right)}] convert(y)
+  ROOT product = {types[2]}[{shape(result)}] dot(wide, other),
+    lhs_batch_dims={{{places(left, are_kept=True)}}},
+    rhs_batch_dims={{{places(right, are_kept=True)}}},
+    lhs_contracting_dims={{{places(left, are_kept=False)}}},
+    rhs_contracting_dims={{{places(right, are_kept=False)}}}
+}}
+"""
+
+
+def extreme_bytes(rng, shape, kind: str, low: int, high: int):
+    """Bytes of these bits."""
+    bits = rng.integers(low, high, shape, dtype=np.uint8, endpoint=True)
+    return bits.astype(np.bool_) if kind == "pred" else bits.view(TYPES[kind])
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("left", "right", "kind"),
+    [
+        ("u8", "s8", "s32"),
+        ("s8", "u8", "s32"),
+        ("u8", "u8", "s32"),
+        ("u8", "u8", "u32"),
+        ("u8", "s8", "u32"),
+        ("pred", "u8", "s32"),
+        ("u8", "pred", "u32"),
+    ],
+)
+@pytest.mark.parametrize("name", SHIFTED)
+def test_bytes_without_signs_are_exact(name, left, right, kind):
+    subscripts, sizes = SHIFTED[name]
+    text = shifted_text(subscripts, sizes, [left, right, kind])
+    alternatives = capture(text, "dot-forms")
+    assert "shifted" in rules(alternatives)
+    assert "narrow" not in rules(alternatives)
+    decided = alternatives.apply(decisions_for_rule(alternatives, "shifted"))
+    assert decided.opcode_counts()["dot"] == 1
+    runs = [
+        hloenv.compile(decided, engine=engine, isolate=False)
+        for engine in ("wheel", "jaxlib")
+    ]
+    rng = np.random.default_rng(0)
+    shapes = [
+        [sizes[label] for label in labels]
+        for labels in subscripts.split("->")[0].split(",")
+    ]
+    everything, least, most = (0, 255), (127, 128), (255, 255)
+    for of_left in (everything, (0, 0), least, most):
+        for of_right in (everything, (0, 0), least, most):
+            x = extreme_bytes(rng, shapes[0], left, *of_left)
+            y = extreme_bytes(rng, shapes[1], right, *of_right)
+            wide = (each.astype(np.int64) for each in (x, y))
+            wanted = np.einsum(subscripts, *wide).astype(np.int32)
+            for run in runs:
+                (found,) = run(x, y)
+                found = np.asarray(found).view(np.int32)
+                np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("kind", ["s32", "u32"])
+def test_sums_that_are_carried_out_of_32_bits(kind):
+    terms = 70_000
+    text = shifted_text("ak,kb->ab", {"a": 2, "b": 3, "k": terms}, ["u8", "u8", kind])
+    alternatives = capture(text, "dot-forms")
+    decided = alternatives.apply(decisions_for_rule(alternatives, "shifted"))
+    x, y = np.full((2, terms), 255, np.uint8), np.full((terms, 3), 255, np.uint8)
+    x[1] -= (np.arange(terms) % 256).astype(np.uint8)
+    wanted = (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32)
+    for engine in ("wheel", "jaxlib"):
+        (found,) = hloenv.compile(decided, engine=engine, isolate=False)(x, y)
+        np.testing.assert_array_equal(np.asarray(found).view(np.int32), wanted)
+
+
+@pytest.mark.parametrize("types", [["u8", "s16", "s32"], ["u8", "s8", "f32"]])
+def test_what_is_not_shifted(types):
+    text = shifted_text("ak,kb->ab", {"a": 2, "b": 3, "k": 9}, types)
+    assert "shifted" not in rules(capture(text, "dot-forms"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((256, 512, 512), True),
+        ((4, 512, 512), True),
+        ((64, 64, 16), False),
+        ((1, 2048, 2048), False),
+        ((2048, 2048, 2), False),
+        ((4096, 16, 16), False),
+    ],
+)
+def test_bytes_without_signs_by_size(sizes, expected):
+    text = shifted_text(
+        "ak,kb->ab", dict(zip("akb", sizes, strict=True)), ["u8", "s8", "s32"]
+    )
+    alternatives = capture(text, "dot-forms")
+    decisions = get_policy("known-forms")(alternatives).tolist()
+    wanted = decisions_for_rule(alternatives, "shifted")
+    assert (decisions == wanted) == expected

@@ -240,23 +240,13 @@ const Rule& PartsRule() {
 }
 
 absl::Span<const Rule> DotFormRules() {
-  static const auto* rules = new std::vector<Rule>{MultiplyReduceRule(),
-                                                   UnrolledRule(),
-                                                   UnrolledApartRule(),
-                                                   MatrixFirstRule(),
-                                                   SeparateRule(),
-                                                   SwappedRule(),
-                                                   SecondFirstRule(),
-                                                   FirstTransposedRule(),
-                                                   AsStoredRule(),
-                                                   PartsRule(),
-                                                   BatchLoopRule(),
-                                                   FlatRule(),
-                                                   NarrowRule(),
-                                                   SparseRule(),
-                                                   OneHotRule(),
-                                                   TruthRule(),
-                                                   WideRule()};
+  static const auto* rules = new std::vector<Rule>{
+      MultiplyReduceRule(), UnrolledRule(),        UnrolledApartRule(),
+      MatrixFirstRule(),    SeparateRule(),        SwappedRule(),
+      SecondFirstRule(),    FirstTransposedRule(), AsStoredRule(),
+      PartsRule(),          BatchLoopRule(),       FlatRule(),
+      NarrowRule(),         SparseRule(),          OneHotRule(),
+      TruthRule(),          ShiftedRule(),         WideRule()};
   return *rules;
 }
 

@@ -55,6 +55,7 @@ const Rule& AsStoredRule();         // crossed_dots.cc
 const Rule& BatchLoopRule();        // dot_loops.cc
 const Rule& FlatRule();             // flat_dots.cc
 const Rule& NarrowRule();           // narrow_dots.cc
+const Rule& ShiftedRule();          // narrow_dots.cc
 const Rule& TruthRule();            // narrow_dots.cc
 const Rule& OneHotRule();           // one_hot_dots.cc
 const Rule& SparseRule();           // sparse_dots.cc

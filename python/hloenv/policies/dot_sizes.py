@@ -52,6 +52,9 @@ _NARROW_PRODUCTS = 2**16
 # Terms, and multiplications of one product of matrices, from which products of bf16
 # were faster with sums of f32, which are rounded.
 _WIDE_TERMS, _WIDE_PRODUCTS = 32, 2**19
+# The same where some have no sign, whose sums it has beside it: with fewer rows,
+# columns or terms, these took as long.
+_SHIFTED_PRODUCTS, _SHIFTED_ROWS, _SHIFTED_TERMS = 2**17, 4, 32
 # Rows, columns and terms from which products of floats were faster for truth values.
 _TRUTH_SIZE = 64
 # Rows, columns and terms from which a dot of complex numbers with as many was faster as
@@ -123,6 +126,11 @@ def dot_forms(
             return (rule,)
     if "narrow" in offered and math.prod(sizes) >= _NARROW_PRODUCTS:
         return ("narrow",)
+    if "shifted" in offered:
+        _, *others, terms = sizes
+        is_large = math.prod(sizes) >= _SHIFTED_PRODUCTS
+        is_wide = min(others) >= _SHIFTED_ROWS and terms >= _SHIFTED_TERMS
+        return ("shifted",) if is_large and is_wide else ()
     if "truth" in offered:
         batch, *others = sizes
         return ("truth",) if batch == 1 and min(others) >= _TRUTH_SIZE else ()
