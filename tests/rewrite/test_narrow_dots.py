@@ -210,6 +210,27 @@ def test_bytes_without_signs_are_exact(name, left, right, kind):
 
 @pytest.mark.compile
 @pytest.mark.parametrize("kind", ["s32", "u32"])
+def test_bytes_that_xla_converts(kind):
+    """As jax writes products of arrays of one type with `preferred_element_type`."""
+    sizes = {"a": 5, "b": 6, "k": 70}
+    text = shifted_text("ak,kb->ab", sizes, ["u8", "u8", kind])
+    text = text.replace("dot(wide, other)", "dot(x, y)")
+    alternatives = capture(text, "dot-forms")
+    decided = alternatives.apply(decisions_for_rule(alternatives, "shifted"))
+    assert "s8[5,70]" in decided.to_text()
+    rng = np.random.default_rng(0)
+    for low in (0, 127, 255):
+        x, y = (extreme_bytes(rng, each, "u8", low, 255) for each in ((5, 70), (70, 6)))
+        wanted = x.astype(np.int32) @ y.astype(np.int32)
+        module = hloenv.HloModule.from_text(text)
+        for each in (module, decided):
+            for engine in ("wheel", "jaxlib"):
+                (found,) = hloenv.compile(each, engine=engine, isolate=False)(x, y)
+                np.testing.assert_array_equal(np.asarray(found).view(np.int32), wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("kind", ["s32", "u32"])
 def test_sums_that_are_carried_out_of_32_bits(kind):
     terms = 70_000
     text = shifted_text("ak,kb->ab", {"a": 2, "b": 3, "k": terms}, ["u8", "u8", kind])

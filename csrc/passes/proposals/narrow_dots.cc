@@ -168,6 +168,11 @@ void ProposeShiftedDot(const HloInstruction& root, RuleContext&,
   if (!IsPlainDot(root) || (type != xla::S32 && type != xla::U32)) return;
   std::vector<const HloInstruction*> reads;
   for (const HloInstruction* operand : root.operands()) {
+    // XLA converts bytes to the type of the sums, as a program may.
+    if (IsUnsigned(*operand) && IsPlain(*operand)) {
+      reads.push_back(operand);
+      continue;
+    }
     if (operand->shape().element_type() != type) return;
     reads.push_back(BytesOf(*operand));
   }
