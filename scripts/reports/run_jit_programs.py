@@ -73,6 +73,7 @@ _GROUPS = {
     "draws.py": "random numbers; likewise",
     "scans.py": "recurrences by associative scans; likewise",
     "loops.py": "convolutions in loops and branches; likewise",
+    "mixed.py": "products of bf16 and bytes, as models compute with them; likewise",
     "pairings.py": "all pairs of two arrays, best paths, tables; likewise",
     "unseen.py": "reports, layers and training steps, written after the rules by "
     "someone who did not know them",
