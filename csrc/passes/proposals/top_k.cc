@@ -392,6 +392,15 @@ HloInstruction* WideOf(HloInstruction* x, Elementwise& build) {
     HloInstruction* upper =
         build.Binary(HloOpcode::kShiftLeft, build.Convert(bits, xla::S32),
                      build.Constant<int32_t>(16));
+    // Subnormal numbers are zeros to the backend's sort.
+    HloInstruction* magnitude =
+        build.Binary(HloOpcode::kAnd, upper,
+                     build.Constant(std::numeric_limits<int32_t>::max()));
+    HloInstruction* sign =
+        build.Binary(HloOpcode::kAnd, upper,
+                     build.Constant(std::numeric_limits<int32_t>::min()));
+    upper = build.Select(ComparisonDirection::kLt, magnitude,
+                         build.Constant<int32_t>(0x00800000), sign, upper);
     return build.Bits(upper, xla::F32);
   }
   // Whole numbers.
@@ -429,6 +438,14 @@ void ProposeWider(const HloInstruction& last, RuleContext& context,
       !IsPlain(*root.operand(0))) {
     return;
   }
+  // Those of bfloat16 are taken at their indices.
+  if (shape.element_type() == xla::BF16 &&
+      (xla::ShapeUtil::ElementsIn(shape) >
+           std::numeric_limits<int32_t>::max() ||
+       (shape.has_layout() &&
+        !xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout())))) {
+    return;
+  }
   ProposeMany(
       WiderRule(), originals, {root.operand(0)},
       [originals, &root](absl::Span<HloInstruction* const> x)
@@ -444,8 +461,16 @@ void ProposeWider(const HloInstruction& last, RuleContext& context,
           HloInstruction* element =
               build.Add(HloInstruction::CreateGetTupleElement(
                   both.tuple_shapes(at), found, at));
-          if (at == 0)
-            element = NarrowOf(element, each->shape().element_type());
+          const xla::PrimitiveType type = each->shape().element_type();
+          if (at == 0 && type == xla::BF16) {
+            // Subnormal numbers are themselves, in the order of zeros.
+            HloInstruction* indices =
+                build.Add(HloInstruction::CreateGetTupleElement(
+                    both.tuple_shapes(1), found, 1));
+            element = TakenAlong(x[0], indices, RankOf(x[0]->shape()) - 1);
+          } else if (at == 0) {
+            element = NarrowOf(element, type);
+          }
           results.push_back(element);
         }
         return results;
