@@ -125,8 +125,11 @@ HloInstruction* BuildWide(const WideDot& wide,
   const Accumulation accumulation = {xla::F32, precision};
   Labelled left{x[0], wide.left.labels}, right{x[1], dot.right};
   Labelled product{nullptr, ""};
+  // The barriers keep the simplifier from moving a transposition of the result
+  // into the dot: it would be none that the library takes, nor any other code.
   if (wide.split == '\0') {
     product = DotOf(left, right, dot.result, accumulation);
+    product.value = BarrierOf(product.value);
   } else {
     std::string labels;
     const std::string used = dot.left + dot.right;
@@ -138,7 +141,9 @@ HloInstruction* BuildWide(const WideDot& wide,
     std::string result = dot.result;
     const size_t at = result.find(wide.split);
     if (at != std::string::npos) result.replace(at, 1, labels);
-    product = Ordered(DotOf(left, right, result, accumulation), result);
+    product = DotOf(left, right, result, accumulation);
+    product.value = BarrierOf(product.value);
+    product = Ordered(product, result);
     if (at != std::string::npos) {
       product = MergeLabels(product, labels, wide.split);
     }
