@@ -137,6 +137,7 @@ HloInstruction* BuildWide(const WideDot& wide,
       if (used.find(label) == std::string::npos) labels += label;
     }
     left = Split(wide, left, labels);
+    left.value = BarrierOf(left.value);
     right = Split(wide, right, labels);
     std::string result = dot.result;
     const size_t at = result.find(wide.split);

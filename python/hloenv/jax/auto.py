@@ -21,7 +21,14 @@ from ..runtime.jaxlib.options import are_wrong, can_keep_compiled
 from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import WITH_OPTIONS, Attempt
 from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
-from .decide import Decided, as_pipelines, check_compiles, decide, only_rules
+from .decide import (
+    OF_LIBRARY,
+    Decided,
+    as_pipelines,
+    check_compiles,
+    decide,
+    only_rules,
+)
 from .library import left_out_of, options_for
 from .onednn import CACHE_IS_ON, has_onednn, is_cache_on
 from .overhead import for_wheel, may_be_short
@@ -167,6 +174,8 @@ class Auto:
         if not stages.has_scan and (has_loops(module) or not may_be_short(module)):
             return
         name, decided = _WHEEL, Decided(module, module, route="stablehlo")
+        if forms is not None and OF_LIBRARY in forms.decided.accepted:
+            forms = self._forms(stages, forms.decided.accepted.keys() - {OF_LIBRARY})
         if forms is not None and _are_used(stages):
             name, decided = _WHEEL_FORMS, forms.decided
         as_it_is = replace(decided, engine="wheel")

@@ -409,6 +409,8 @@ def _places(equation: Any) -> bool:
     )
 
 
+# A rule whose products jaxlib has a library for; other XLAs may not run them.
+OF_LIBRARY = "dot-forms/wide"
 RANDOM_STATE = "it draws other random numbers in each call (jax.lax.rng_uniform)"
 UNSHAREABLE = (
     "the options that it is compiled with need arguments whose pytrees can be made of "

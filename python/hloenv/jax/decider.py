@@ -488,16 +488,18 @@ class Decider:
                 trial.keep = functools.partial(
                     keep_executable, attempt, lowered, compiling
                 )
+            trial.check_products(lowered)
             if trial.is_usable and verdict is not None:
                 trial.recalled(verdict)
             elif trial.is_usable and self._budget:
+                faster = than.as_faster(call.by(than.function)) if than else None
+                # With other values, a loop may never end.
                 trial.compared(
                     call.compare(
                         function,
-                        # With others, a loop may never end.
                         has_values=not can_loop,
                         is_promising=attempt.is_promising,
-                        than=than.as_faster(call.by(than.function)) if than else None,
+                        than=faster,
                     )
                 )
         except BaseException:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 from ..runtime.jaxlib.package import require_jax
@@ -99,18 +99,21 @@ class TimedCall:
             is_promising: as of an `Attempt`.
             than: as in `compare`.
         """
-        found = compare(
-            self.plain,
-            self.by(fn),
-            seconds=self._budget,
-            moved=self.moved if has_values else None,
-            other_moved=functools.partial(self.moved, fn=fn) if has_values else None,
-            is_promising=is_promising,
-            than=than,
-        )
+        jax = require_jax("hloenv.jit")
+        try:
+            found = compare(
+                self.plain,
+                self.by(fn),
+                seconds=self._budget,
+                moved=self.moved if has_values else None,
+                other_moved=partial(self.moved, fn=fn) if has_values else None,
+                is_promising=is_promising,
+                than=than,
+            )
+        except jax.errors.JaxRuntimeError as error:  # not of the plain one, which ran
+            return Comparison(reason=f"it failed: {error}", is_equal=False)
         if found.reason or not has_values:
             return found
-        jax = require_jax("hloenv.jit")
         arguments = varied_arguments(jax, (self.args, self.kwargs))
         if arguments is None:
             return found
@@ -118,7 +121,7 @@ class TimedCall:
         differs = difference(
             *(other.plain(), other.by(fn)()),
             moved=other.moved,
-            actual_moved=functools.partial(other.moved, fn=fn),
+            actual_moved=partial(other.moved, fn=fn),
             seconds=MOVING * self._budget,
         )
         if not differs:
@@ -160,7 +163,7 @@ class TimedCall:
         """Whether it takes so little time that an attempt cannot be faster."""
         return attempt.min_ns > 0 and self.plain_ns < attempt.min_ns
 
-    @functools.cached_property
+    @cached_property
     def plain_ns(self) -> int:
         """Nanoseconds of a run of the plain function."""
         return time_of(self.plain)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..runtime.jaxlib.products import has_product_without_code
 from .compare import CLEAR_GAIN, Call, Comparison, Faster
-from .decide import Decided
+from .decide import OF_LIBRARY, Decided
 from .replacements import Replaced
 from .verdicts import Verdict
 
@@ -124,6 +125,19 @@ class Trial:
             interval=result.interval,
             fresh_bytes=result.fresh_bytes,
         )
+
+    def check_products(self, lowered: Any) -> None:
+        """Refuses what jaxlib has compiled, where it cannot run a product of it.
+
+        Args:
+            lowered: a `jax.stages.Lowered`, which is compiled if that was not yet done.
+        """
+        if self.is_usable and OF_LIBRARY in self.decided.accepted:
+            text = lowered.compile().as_text()
+            if text is None or has_product_without_code(text):
+                self.reason = (
+                    "jaxlib has no code for what it makes of a product of bf16"
+                )
 
     def as_faster(self, call: Call) -> Faster:
         """What further versions must be faster than.
