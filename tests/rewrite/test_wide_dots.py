@@ -21,7 +21,7 @@ SHAPES = {
     "a matrix product": ("ij,jk->ik", (96, 64), (64, 160)),
     "of a transposed matrix": ("ij,kj->ik", (96, 64), (160, 64)),
     "gradient of weights": ("ji,jk->ik", (64, 96), (64, 160)),
-    "of a prime number of rows": ("ji,jk->ik", (64, 97), (64, 160)),
+    "of batches in another order": ("abji,bajk->baik", (2, 3, 64, 96), (3, 2, 64, 160)),
     "gradient of weights, of batch and time": ("bji,bjk->ik", (4, 32, 96), (4, 32, 80)),
     "of batches": ("bij,bjk->bik", (3, 96, 64), (3, 64, 160)),
     "of batches, read across": ("bji,bjk->bik", (3, 64, 96), (3, 64, 160)),
@@ -32,6 +32,14 @@ SHAPES = {
     "of both, read across": ("ji,kj->ik", (64, 96), (160, 64)),
     "of one row of blocks": ("jui,juk->uik", (64, 1, 96), (64, 1, 160)),
 }
+
+
+CROSSED = [
+    "gradient of weights",
+    "of batches, read across",
+    "of batches in another order",
+    "of both, read across",
+]
 
 
 def product(name: str, kind: str = "bfloat16"):
@@ -71,6 +79,30 @@ def test_sums_are_those_of_f32_and_rounded(name):
     exact = np.einsum(SHAPES[name][0], *wide)
     found = np.asarray(decided(*arrays), np.float64)
     np.testing.assert_allclose(found, exact, rtol=2**-8, atol=1e-4)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("engine", ["wheel", "jaxlib"])
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("name", ["a matrix product", *CROSSED])
+def test_what_xla_makes_of_it_has_code(name, is_transposed, kind, engine):
+    """Transpositions that XLA moved into the product left one that nothing runs."""
+
+    def fn(x, y):
+        found = product(name)(x, y).astype(kind)
+        return jnp.moveaxis(found, -1, -2) if is_transposed else found
+
+    rng = np.random.default_rng(3)
+    arrays = operands(name, lambda shape: rng.integers(-2, 3, shape))
+    alternatives = hloenv.HloEnv(
+        hloenv.HloModule.from_jax(fn, *arrays)
+    ).get_alternatives("dot-forms")
+    decided = alternatives.apply(decisions_for_rule(alternatives, "wide"))
+    assert "f32" in decided.to_text()
+    (found,) = hloenv.compile(decided, engine=engine, isolate=False)(*arrays)
+    wanted = np.asarray(jax.jit(fn)(*arrays), np.float32)
+    np.testing.assert_array_equal(np.asarray(found, np.float32), wanted)
 
 
 @pytest.mark.compile
@@ -135,6 +167,11 @@ def dot(kind="bf16", *, rows=128, columns=128, terms=128, result=None, others=""
         dot(rows=1),
         dot(columns=1),
         dot(terms=1),
+        dot(rows=97)
+        .replace("bf16[97,128] p", "bf16[128,97] p")
+        .replace(
+            "lhs_contracting_dims={1}", "lhs_contracting_dims={0}"
+        ),  # a prime number of rows, read across
         dot(terms=0),
         dot(rows=0),
     ],

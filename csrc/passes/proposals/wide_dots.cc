@@ -43,24 +43,25 @@ int64_t DivisorOf(int64_t size) {
   return size;
 }
 
-// Whether XLA's dot would read the operand as it is, with the summed dimension
-// before the other: after those of the batch, and no two to be merged.
-bool IsReadAcross(const StoredOperand& left, absl::string_view batch,
-                  absl::string_view summed, std::string* others) {
-  std::string found;
+// The dimension that is neither of the batch nor summed, if XLA's dot would
+// read the operand as it is, across its rows: with that dimension last, one
+// summed one before it, and those of the batch first, in any order. '\0' for
+// operands that XLA transposes in memory, or need not.
+char ReadAcross(const StoredOperand& left, absl::string_view batch,
+                absl::string_view summed) {
+  std::string others;
   for (size_t d = 0; d < left.labels.size(); ++d) {
-    if (left.value->shape().dimensions(static_cast<int>(d)) > 1) {
-      found += left.labels[d];
+    if (left.value->shape().dimensions(static_cast<int>(d)) == 1) continue;
+    const char label = left.labels[d];
+    if (batch.find(label) == absl::string_view::npos) {
+      others += label;
+    } else if (!others.empty()) {
+      return '\0';
     }
   }
-  std::string first;
-  for (const char label : batch) {
-    if (found.find(label) != std::string::npos) first += label;
-  }
-  if (found.substr(0, first.size()) != first) return false;
-  *others = found.substr(first.size());
-  return others->size() == 2 &&
-         summed.find(others->front()) != absl::string_view::npos;
+  const bool is_across =
+      others.size() == 2 && summed.find(others[0]) != absl::string_view::npos;
+  return is_across ? others[1] : '\0';
 }
 
 // What alone reads a dot of bf16, and converts it to f32; null for others.
@@ -91,30 +92,17 @@ std::optional<WideDot> WideDotOf(const HloInstruction& dot) {
   wide.left = *left;
   const std::string batch = wide.dot.result.substr(
       0, dot.dot_dimension_numbers().lhs_batch_dimensions_size());
-  std::string others;
-  if (IsReadAcross(*left, batch, wide.dot.summed, &others)) {
-    for (const char label : {others[1], others[0]}) {
-      const int64_t size = left->value->shape().dimensions(
-          static_cast<int>(left->labels.find(label)));
-      wide.factor = DivisorOf(size);
-      if (wide.factor == size) continue;  // a prime number
-      wide.split = label;
-      break;
-    }
-    if (wide.split == '\0') return std::nullopt;
+  wide.split = ReadAcross(*left, batch, wide.dot.summed);
+  if (wide.split != '\0') {
+    const int64_t size = left->value->shape().dimensions(
+        static_cast<int>(left->labels.find(wide.split)));
+    wide.factor = DivisorOf(size);
+    if (wide.factor == size) return std::nullopt;  // a prime number
   }
   // With results of f32, only those that XLA would convert have another form.
   const bool may_be =
       type == xla::BF16 || (type == xla::F32 && wide.split != '\0');
   return may_be ? std::make_optional(wide) : std::nullopt;
-}
-
-// With the dimension `wide.split` as two, those of `labels`, if it is there.
-Labelled Split(const WideDot& wide, const Labelled& array,
-               absl::string_view labels) {
-  if (!array.Has(wide.split)) return array;
-  return SplitLabel(array, wide.split, labels,
-                    {array.SizeOf(wide.split) / wide.factor, wide.factor});
 }
 
 HloInstruction* BuildWide(const WideDot& wide,
@@ -136,18 +124,15 @@ HloInstruction* BuildWide(const WideDot& wide,
     for (char label = 1; labels.size() < 2; ++label) {
       if (used.find(label) == std::string::npos) labels += label;
     }
-    left = Split(wide, left, labels);
+    const int64_t size = left.SizeOf(wide.split);
+    left =
+        SplitLabel(left, wide.split, labels, {size / wide.factor, wide.factor});
     left.value = BarrierOf(left.value);
-    right = Split(wide, right, labels);
     std::string result = dot.result;
-    const size_t at = result.find(wide.split);
-    if (at != std::string::npos) result.replace(at, 1, labels);
+    result.replace(result.find(wide.split), 1, labels);
     product = DotOf(left, right, result, accumulation);
     product.value = BarrierOf(product.value);
-    product = Ordered(product, result);
-    if (at != std::string::npos) {
-      product = MergeLabels(product, labels, wide.split);
-    }
+    product = MergeLabels(Ordered(product, result), labels, wide.split);
   }
   return Converted(Ordered(product, dot.result), type).value;
 }
