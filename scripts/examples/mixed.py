@@ -26,7 +26,7 @@ _NARROW = jnp.bfloat16
 
 def weights(*shape: int, seed: int = 0) -> Any:
     """Of a layer, in f32."""
-    return normal(*shape, seed=seed) / np.sqrt(shape[-2])
+    return normal(*shape, seed=seed) / float(np.sqrt(shape[-2]))
 
 
 def labels(count: int, classes: int) -> Any:
