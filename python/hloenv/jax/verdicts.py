@@ -48,7 +48,7 @@ _SOURCES = (
     *("jax/onednn.py", "policies/known_calls.py", "policies/convolution_sizes.py"),
     *("policies/crossed_dots.py", "policies/dot_sizes.py", "jax/timed_call.py"),
     *("policies/rolls.py", "policies/windows.py"),
-    *("runtime/jaxlib/options.py", "runtime/moved.py"),
+    *("runtime/jaxlib/options.py", "runtime/moved.py", "runtime/jaxlib/products.py"),
 )
 
 
