@@ -294,7 +294,7 @@ def test_the_version_in_use_is_explained_first(verdicts):
 
 def test_rules_that_gain_more_than_what_was_tuned():
     from hloenv.jax.artefact import ModuleId, Recipe, Tuned
-    from hloenv.jax.decider import _is_faster
+    from hloenv.jax.kept import is_faster
     from hloenv.jax.verdicts import Verdict
 
     module = hloenv.HloModule.from_jax(jnp.sin, NUMBERS)
@@ -305,8 +305,8 @@ def test_rules_that_gain_more_than_what_was_tuned():
         label="x",
         speedup=1.5,
     )
-    assert _is_faster(Verdict("forms", speedup=1.6), tuned)
-    assert not _is_faster(Verdict("forms", speedup=1.51), tuned)
-    assert not _is_faster(Verdict("", "nothing is faster"), tuned)
-    assert not _is_faster(Verdict("forms"), tuned)
-    assert not _is_faster(None, tuned)
+    assert is_faster(Verdict("forms", speedup=1.6), tuned)
+    assert not is_faster(Verdict("forms", speedup=1.51), tuned)
+    assert not is_faster(Verdict("", "nothing is faster"), tuned)
+    assert not is_faster(Verdict("forms"), tuned)
+    assert not is_faster(None, tuned)

@@ -8,14 +8,14 @@ floats another one than the first was the largest.
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hloenv
 from support.captures import capture_jax, decisions_for_rule, rules
 
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
 DTYPES = {"bf16": jnp.bfloat16, "f16": jnp.float16}
@@ -78,7 +78,10 @@ def test_the_largest_numbers_of_rows(sign, kind, producer):
         jnp.asarray(rng.normal(size=shape), DTYPES[kind])
         for shape in ((150, 512), (512, 512))
     )
-    wanted = jax.jit(ordered)(jax.jit(compute)(a, b))
+    # Of the product in the form in which it is decided, which rounds differently.
+    first = hloenv.jit(compute, budget=0, remember=False)
+    first(a, b)
+    wanted = jax.jit(ordered)(first(a, b))
     fast = hloenv.jit(lambda a, b: ordered(compute(a, b)), budget=0, remember=False)
     found = fast(a, b)
     assert "sort-forms/wider" in fast.explain()
