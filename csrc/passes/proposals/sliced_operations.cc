@@ -22,7 +22,9 @@ constexpr size_t kMaxInner = 48;
 constexpr int64_t kMaxAdded = 512;
 
 bool IsOfSameShapes(const HloInstruction& value) {
+  // A copy may have another layout than what it copies.
   return value.IsElementwise() && value.operand_count() > 0 &&
+         value.opcode() != HloOpcode::kCopy &&
          value.called_computations().empty() &&
          absl::c_all_of(value.operands(), [&value](const auto* operand) {
            return operand->shape().dimensions() == value.shape().dimensions();
