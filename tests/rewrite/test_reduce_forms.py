@@ -366,3 +366,24 @@ def test_sums_after_max_pooling_are_offered():
     # A window of padding alone.
     wide = text.replace("{high}", "4").replace("40,3]", "40,4]")
     assert rules(captured(wide)) == ["window", "dimensions"]
+
+
+def test_slices_stop_at_copies_which_may_have_another_layout():
+    text = """HloModule copied
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main { x = f32[16,5]{0,1} parameter(0)
+  t = f32[16,5]{0,1} tanh(x)
+  c = f32[16,5]{1,0} copy(t)
+  z = f32[] constant(0)
+  ROOT r = f32[16]{0} reduce(c, z), dimensions={1}, to_apply=add }
+"""
+    alternatives = hloenv.HloEnv(hloenv.HloModule.from_text(text)).get_alternatives(
+        "reduce-forms"
+    )
+    (alternative,) = alternatives
+    names = [choice.rule for choice in alternative.choices]
+    decided = alternatives.apply([names.index("chain")]).to_text()
+    assert "slice(%c)" in decided
+    assert "slice(%t)" not in decided
