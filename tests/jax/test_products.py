@@ -89,7 +89,7 @@ def test_the_wheel_gets_no_such_products(monkeypatch):
     kernel, image = jnp.ones((3, 3, 1, 32)), jnp.ones((1, 28, 28, 32))
     hloenv.jit(fn, remember=False)(w, x, kernel, image)
     assert found
-    assert not any("dot-forms/wide" in each.accepted for each in found[:1])
+    assert not any("dot-forms/wide" in each.accepted for each in found)
 
 
 def test_a_version_that_fails_leaves_the_others(monkeypatch):

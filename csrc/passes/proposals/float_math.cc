@@ -304,8 +304,7 @@ const Rule& WidenedRule() {
       "widened",
       "Rewrites an exponential, its difference to 1, or a logarithm of float16 "
       "as one of float32, whose result is rounded. Floats may round "
-      "differently, by "
-      "the last bit.",
+      "differently, by the last bit.",
       &ProposeWidened};
   return rule;
 }

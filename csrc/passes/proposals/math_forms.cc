@@ -549,8 +549,8 @@ PassInfo MathFormsPass() {
       "doubles; for quotients of integers, of which it has no vectors; for "
       "reciprocal square roots, log(1 + x) and functions of float16, which it "
       "computes slowly; and for triangular systems and factors of many tiny "
-      "matrices, for each of "
-      "which jax calls LAPACK. Run it before layout assignment.",
+      "matrices, for each of which jax calls LAPACK. Run it before layout "
+      "assignment.",
       MathFormRules(), [](const Options& options) {
         return MakeRulePass("math-forms", MathFormRules(), options);
       });

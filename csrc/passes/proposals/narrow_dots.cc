@@ -11,8 +11,7 @@
 //   p = s32[m,n] dot(convert(x: u8[m,k]), convert(y: s8[k,n]))
 //
 // becomes  dot(x - 128, y) + 128 * (the sums of y's columns). And products of
-// floats for
-// those of truth values, for which the backend has a loop:
+// floats for those of truth values, for which the backend has a loop:
 //
 //   p = pred[m,n] dot(x: pred[m,k], y: pred[k,n])
 //
@@ -210,8 +209,8 @@ const Rule& ShiftedRule() {
   static constexpr Rule rule = {
       "shifted",
       "Rewrites a product of integers of 32 bits that are converted bytes, "
-      "some "
-      "without a sign, as one of bytes with signs, 128 less, and sums. Exact.",
+      "some without a sign, as one of bytes with signs, 128 less, and sums. "
+      "Exact.",
       &ProposeShiftedDot};
   return rule;
 }

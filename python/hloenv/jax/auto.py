@@ -174,10 +174,12 @@ class Auto:
         if not stages.has_scan and (has_loops(module) or not may_be_short(module)):
             return
         name, decided = _WHEEL, Decided(module, module, route="stablehlo")
-        if forms is not None and OF_LIBRARY in forms.decided.accepted:
-            forms = self._forms(stages, forms.decided.accepted.keys() - {OF_LIBRARY})
         if forms is not None and _are_used(stages):
-            name, decided = _WHEEL_FORMS, forms.decided
+            rules = forms.decided.accepted.keys()
+            if OF_LIBRARY in rules:
+                forms = self._forms(stages, rules - {OF_LIBRARY})
+            if forms is not None:
+                name, decided = _WHEEL_FORMS, forms.decided
         as_it_is = replace(decided, engine="wheel")
         may_be_plain = stages.has_scan and name == _WHEEL
         try:

@@ -161,7 +161,8 @@ class Faster:
             found,
             speedup=found.speedup * known.speedup,
             interval=interval,
-            reason="another version is faster" if found.reason else "",
+            reason=found.reason
+            and "it is not clearly faster than the best of the other versions",
         )
 
 
